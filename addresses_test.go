@@ -31,7 +31,8 @@ func (c *nodes) unavailable(reason string, names ...string) {
 			if !slices.Contains(names, node) {
 				return nil
 			}
-			st, err := status.New(codes.Unavailable, "not now").WithDetails(&pawlv1.Error{Code: "unavailable", Reason: reason, RetryAfter: durationpb.New(time.Second)})
+			st, err := status.New(codes.Unavailable, "not now").WithDetails(&pawlv1.Error{Code: "unavailable", Reason: reason,
+				RetryAfter: durationpb.New(time.Second)})
 			return errors.Join(err, st.Err())
 		}
 	})
@@ -134,8 +135,8 @@ func TestClientStaysWithReadyNode(t *testing.T) {
 	})
 }
 
-// A client with one address that has discovered the other nodes switches to these, and so does one whose direct connection leads to a node that is not
-// ready.
+// A client with one address that has discovered the other nodes switches to these, and so does one whose direct
+// connection leads to a node that is not ready.
 func TestUnreadyNodeAtTheOnlyAddress(t *testing.T) {
 	for _, x := range []struct{ leader, unready string }{{"n2", "n1"}, {"n2", "n2"}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -175,7 +176,8 @@ func TestUnreadyNodeAtTheOnlyAddress(t *testing.T) {
 	}
 }
 
-// A client does not leave a node that is unavailable for another reason, and respects the requested pause: another node would ask the same shard.
+// A client does not leave a node that is unavailable for another reason, and respects the requested pause: another node
+// would ask the same shard.
 func TestClientStaysAfterOtherRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
@@ -195,8 +197,9 @@ func TestClientStaysAfterOtherRefusals(t *testing.T) {
 	})
 }
 
-// Many callers of a cluster that is not ready, or that refuses all calls, cause no retry storm. Beyond the budget, calls that wait too long for it are
-// retried about every two seconds, and calls refused by a node that was not ready are retried three times immediately.
+// Many callers of a cluster that is not ready, or that refuses all calls, cause no retry storm. Beyond the budget,
+// calls that wait too long for it are retried about every two seconds, and calls refused by a node that was not ready
+// are retried three times immediately.
 func TestNoRetryStormOnUnreadyCluster(t *testing.T) {
 	inTwoSeconds := func(t *testing.T, reason string) int {
 		c := startNodes(t)
@@ -207,7 +210,8 @@ func TestNoRetryStormOnUnreadyCluster(t *testing.T) {
 		var calls sync.WaitGroup
 		for range 50 {
 			calls.Go(func() {
-				if _, err := admin.New(client).Tasks().ListPage(ctx, admin.Filter{}, pawltype.PageRequest{}); !errors.Is(err, context.DeadlineExceeded) {
+				if _, err := admin.New(client).Tasks().ListPage(ctx, admin.Filter{}, pawltype.PageRequest{}); !errors.Is(err,
+					context.DeadlineExceeded) {
 					t.Errorf("with no node ready: %v, want DeadlineExceeded", err)
 				}
 			})
@@ -232,10 +236,12 @@ func TestWorkerLeavesUnreadyNode(t *testing.T) {
 			c.notReady(unready)
 			client := c.client("n1:7295,n2:7295,n3:7295")
 			done := make(chan struct{}, 1)
-			_, stop := work(t, client, handle(func(context.Context, *pawl.Task[welcome]) error { done <- struct{}{}; return nil }), pawl.WorkerConfig{})
+			_, stop := work(t, client, handle(func(context.Context, *pawl.Task[welcome]) error { done <- struct{}{}; return nil }),
+				pawl.WorkerConfig{})
 			defer stop()
 			began := time.Now()
-			if _, err := c.client("n1:7295,n2:7295,n3:7295").Enqueue(t.Context(), welcome{}); err != nil { // this client has to discover the nodes itself
+			// this client has to discover the nodes itself
+			if _, err := c.client("n1:7295,n2:7295,n3:7295").Enqueue(t.Context(), welcome{}); err != nil {
 				t.Fatal(err)
 			}
 			select {

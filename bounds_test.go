@@ -99,7 +99,8 @@ func TestNoRandomIDs(t *testing.T) {
 // Each task of a batch has a span that ends, and an empty batch has none.
 func TestTasksOfBatchesAreTraced(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
-	f, client := start(t, pawl.DialOptions{Telemetry: pawl.Telemetry{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))}})
+	f, client := start(t, pawl.DialOptions{Telemetry: pawl.Telemetry{
+		TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))}})
 	f.set(func() {
 		f.operator = func(method string, _ any) (any, bool) {
 			return &pawlv1.AddGroupTasksResponse{Results: []*pawlv1.EnqueueResult{{}, {}}}, method == "AddGroupTasks"

@@ -42,7 +42,8 @@ func (c *Claim) ParentResult(v any) error {
 	case p == nil:
 		return fmt.Errorf("pawl: task %q has no parent", c.ID)
 	case p.Omitted:
-		return fmt.Errorf("pawl: the result of task %q, the parent of task %q, was too large to be passed along: read it with Client.Task", p.TaskID, c.ID)
+		return fmt.Errorf("pawl: the result of task %q, the parent of task %q, was too large to be passed along: read it with Client.Task",
+			p.TaskID, c.ID)
 	case len(p.Result) == 0:
 		return nil
 	case p.ContentType != "" && p.ContentType != "application/json":

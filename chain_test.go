@@ -31,7 +31,8 @@ func TestThenRefusals(t *testing.T) {
 			t.Errorf("%s: got %v, want an error of that field", field, err)
 		}
 	}
-	if _, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "a"}, pawl.Then(unsayable{})); err == nil || !strings.Contains(err.Error(), `then[0]: payload of type "unsayable"`) {
+	if _, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "a"}, pawl.Then(unsayable{})); err == nil || !strings.Contains(err.Error(),
+		`then[0]: payload of type "unsayable"`) {
 		t.Errorf("a payload that can't be marshaled: %v", err)
 	}
 	_, err = client.EnqueueGroup(t.Context(), pawl.GroupSpec{Tasks: []pawl.Item{{Args: pawl.RawTask{Type: "a"}}, {Args: pawl.RawTask{}}}})

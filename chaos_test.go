@@ -16,8 +16,8 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// Connections break, responses get lost, streams fall silent, and settling is refused for a while. In the end each call has created one task, each task
-// has succeeded with the result of its own handler, and the worker holds nothing.
+// Connections break, responses get lost, streams fall silent, and settling is refused for a while. In the end each call
+// has created one task, each task has succeeded with the result of its own handler, and the worker holds nothing.
 func TestChaos(t *testing.T) {
 	for seed := range uint64(8) {
 		synctest.Test(t, func(t *testing.T) { chaos(t, seed) })

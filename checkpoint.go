@@ -130,7 +130,8 @@ func (k checkpointData) tooLarge(size int) error {
 	if len(k.steps) == 0 {
 		return convert.Invalid("checkpoint", "%d bytes, at most %d", size, maxCheckpoint)
 	}
-	return convert.Invalid("checkpoint", "%d bytes, with %d steps and the handler's own %d bytes; at most %d", size, len(k.steps), len(k.own), maxCheckpoint)
+	return convert.Invalid("checkpoint", "%d bytes, with %d steps and the handler's own %d bytes; at most %d", size, len(k.steps),
+		len(k.own), maxCheckpoint)
 }
 
 // enter waits until no other goroutine of the handler is working on name, and claims it.

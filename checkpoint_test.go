@@ -77,7 +77,8 @@ func TestStepsAndCheckpoints(t *testing.T) {
 		{`{"x":1}`, "", `{"x":1}`, `{"pawl_steps":{"a":7},"checkpoint":{"x":1}}`},
 		{`{"pawl_steps":{"a":1}}`, "1", "", ""},
 		{`{"pawl_steps":{"b":1},"checkpoint":2}`, "", "2", `{"pawl_steps":{"a":7,"b":1},"checkpoint":2}`},
-		{`{"pawl_steps":{"a":1},"other":2}`, "", `{"pawl_steps":{"a":1},"other":2}`, `{"pawl_steps":{"a":7},"checkpoint":{"pawl_steps":{"a":1},"other":2}}`},
+		{`{"pawl_steps":{"a":1},"other":2}`, "", `{"pawl_steps":{"a":1},"other":2}`,
+			`{"pawl_steps":{"a":7},"checkpoint":{"pawl_steps":{"a":1},"other":2}}`},
 		{`{"pawl_steps":{"a":1}} 2`, "no room", "", ""},
 		{`x`, "no room", "", ""},
 		{`{"PAWL_STEPS":{"a":1}}`, "", `{"PAWL_STEPS":{"a":1}}`, `{"pawl_steps":{"a":7},"checkpoint":{"PAWL_STEPS":{"a":1}}}`},
@@ -195,7 +196,8 @@ func TestCheckpointTooLarge(t *testing.T) {
 
 // If several goroutines request the same step or once key, one runs it and the others wait. They don't wait for other names.
 func TestConcurrentSteps(t *testing.T) {
-	for what, run := range map[string]func(ctx context.Context, c *pawl.Claim, name string, fn func(context.Context) (int, error)) (int, error){
+	for what, run := range map[string]func(ctx context.Context, c *pawl.Claim, name string, fn func(context.Context) (int, error)) (int,
+		error){
 		"step": func(ctx context.Context, c *pawl.Claim, name string, fn func(context.Context) (int, error)) (int, error) {
 			return pawl.Step(ctx, c, name, fn)
 		},
@@ -237,7 +239,8 @@ func TestConcurrentSteps(t *testing.T) {
 			at(t.Context(), "later", "a", time.Second)
 			at(t.Context(), "later", "b", time.Second)
 			slices.Sort(all)
-			if got, want := strings.Join(all, ", "), "first has 3, first runs, later has 2, later has 3, other has 2, other runs, second has 3, third gives up"; got != want {
+			if got, want := strings.Join(all, ", "), "first has 3, first runs, later has 2, later has 3, other has 2, other runs, second has 3, "+
+				"third gives up"; got != want {
 				t.Errorf("%s: got %s, want %s", what, got, want)
 			}
 		})
@@ -249,8 +252,10 @@ func TestClaimReports(t *testing.T) {
 	h := &holder{}
 	c := held(h, "")
 	for given, want := range map[float64]float64{-5: 0, 0: 0, 0.5: 0.5, 100: 100, 100.5: 100, math.NaN(): 0} {
-		if err := c.Progress(t.Context(), given, strings.Repeat("x", convert.MaxProgressText+1)); err != nil || h.progress.GetPercent() != want || len(h.progress.GetMessage()) != convert.MaxProgressText {
-			t.Errorf("Progress(%v) returned %v, sent %v and %d bytes, want %v", given, err, h.progress.GetPercent(), len(h.progress.GetMessage()), want)
+		if err := c.Progress(t.Context(), given, strings.Repeat("x", convert.MaxProgressText+1)); err != nil || h.progress.GetPercent() != want ||
+			len(h.progress.GetMessage()) != convert.MaxProgressText {
+			t.Errorf("Progress(%v) returned %v, sent %v and %d bytes, want %v", given, err, h.progress.GetPercent(), len(h.progress.GetMessage()),
+				want)
 		}
 	}
 	h.progress = nil
@@ -265,7 +270,8 @@ func TestClaimReports(t *testing.T) {
 	if err := new(pawl.Claim).Progress(t.Context(), 1, ""); err != nil {
 		t.Errorf("Progress of a claim created by hand: %v", err)
 	}
-	if err := c.SetResult(make(chan int)); err == nil || !strings.HasPrefix(err.Error(), `pawl: result of task "1": `) || c.Result() != nil || c.ResultContentType() != "" {
+	if err := c.SetResult(make(chan int)); err == nil || !strings.HasPrefix(err.Error(), `pawl: result of task "1": `) || c.Result() != nil ||
+		c.ResultContentType() != "" {
 		t.Errorf("a result that can't be marshaled: %v, result %q of type %q", err, c.Result(), c.ResultContentType())
 	}
 }
@@ -287,7 +293,8 @@ func TestDecode(t *testing.T) {
 		"broken":              {"{", "", nil, 0, `payload of type "t": unexpected end of JSON input`, pawltype.OutcomePoisoned},
 		"not to be decrypted": {"7", "", locked, 0, "no key", pawltype.OutcomeFailed},
 	} {
-		c := pawl.NewClaim(&pawlv1.ClaimedTask{Type: "t", Payload: []byte(x.payload), ContentType: x.contentType, Checkpoint: []byte("1")}, nil, x.unreadable)
+		c := pawl.NewClaim(&pawlv1.ClaimedTask{Type: "t", Payload: []byte(x.payload), ContentType: x.contentType, Checkpoint: []byte("1")}, nil,
+			x.unreadable)
 		got := 0
 		err := c.Decode(&got)
 		if got != x.want || (err == nil) != (x.says == "") || err != nil && err.Error() != x.says || pawl.OutcomeOf(err) != x.outcome {
@@ -318,18 +325,20 @@ func TestOnce(t *testing.T) {
 		abandoned int
 		again     error // the result of the next call for the key
 	}{
-		"runs":               {&holder{}, 0, large(10), nil, 0, nil},
-		"the shortest ttl":   {&holder{}, time.Second, large(10), nil, 0, nil},
-		"a shorter one":      {&holder{}, time.Second - 1, large(10), pawltype.ErrInvalidArgument, 0, pawltype.ErrInvalidArgument},
-		"the longest":        {&holder{}, 365 * 24 * time.Hour, large(10), nil, 0, nil},
-		"a longer one":       {&holder{}, 365*24*time.Hour + 1, large(10), pawltype.ErrInvalidArgument, 0, pawltype.ErrInvalidArgument},
-		"the largest":        {&holder{}, 0, large(64 << 10), nil, 0, nil},
-		"too large":          {&holder{}, 0, large(64<<10 + 1), pawltype.ErrInvalidArgument, 1, pawltype.ErrInvalidArgument},
-		"fails":              {&holder{}, 0, func(context.Context) (string, error) { return "", boom }, boom, 1, boom},
-		"is not given back":  {&holder{abandon: pawltype.ErrUnavailable}, 0, func(context.Context) (string, error) { return "", boom }, boom, 1, pawltype.ErrUnavailable},
+		"runs":             {&holder{}, 0, large(10), nil, 0, nil},
+		"the shortest ttl": {&holder{}, time.Second, large(10), nil, 0, nil},
+		"a shorter one":    {&holder{}, time.Second - 1, large(10), pawltype.ErrInvalidArgument, 0, pawltype.ErrInvalidArgument},
+		"the longest":      {&holder{}, 365 * 24 * time.Hour, large(10), nil, 0, nil},
+		"a longer one":     {&holder{}, 365*24*time.Hour + 1, large(10), pawltype.ErrInvalidArgument, 0, pawltype.ErrInvalidArgument},
+		"the largest":      {&holder{}, 0, large(64 << 10), nil, 0, nil},
+		"too large":        {&holder{}, 0, large(64<<10 + 1), pawltype.ErrInvalidArgument, 1, pawltype.ErrInvalidArgument},
+		"fails":            {&holder{}, 0, func(context.Context) (string, error) { return "", boom }, boom, 1, boom},
+		"is not given back": {&holder{abandon: pawltype.ErrUnavailable}, 0, func(context.Context) (string, error) { return "", boom }, boom, 1,
+			pawltype.ErrUnavailable},
 		"was lost meanwhile": {&holder{abandon: stale}, 0, func(context.Context) (string, error) { return "", boom }, boom, 1, boom},
 		"is not recorded":    {&holder{fails: boom}, 0, large(10), boom, 0, boom},
-		"can't be asked":     {&holder{begin: func() (pawltype.OnceAnswer, error) { return pawltype.OnceAnswer{}, boom }}, 0, large(10), boom, 0, boom},
+		"can't be asked": {&holder{begin: func() (pawltype.OnceAnswer, error) { return pawltype.OnceAnswer{}, boom }}, 0,
+			large(10), boom, 0, boom},
 		"of another type": {&holder{begin: func() (pawltype.OnceAnswer, error) {
 			return pawltype.OnceAnswer{State: pawltype.OnceDone, Result: []byte("7")}, nil
 		}}, 0, large(10), nil, 0, nil},
@@ -351,11 +360,14 @@ func TestOnce(t *testing.T) {
 	}
 	c := held(&holder{abandon: pawltype.ErrUnavailable}, "")
 	for i, key := range []string{"a", "b", "a", "b"} {
-		if err := c.Once(t.Context(), key, func(context.Context) error { return boom }); errors.Is(err, boom) != (i < 2) || errors.Is(err, pawltype.ErrUnavailable) != (i >= 2) {
+		if err := c.Once(t.Context(), key, func(context.Context) error { return boom }); errors.Is(err, boom) != (i < 2) ||
+			errors.Is(err, pawltype.ErrUnavailable) != (i >= 2) {
 			t.Errorf("key %q, call %d: %v", key, i, err)
 		}
 	}
-	if got, err := pawl.Once(t.Context(), held(&holder{begin: func() (pawltype.OnceAnswer, error) { return pawltype.OnceAnswer{State: pawltype.OnceDone}, nil }}, ""), "k", number(7, nil)); got != 0 || err != nil {
+	if got, err := pawl.Once(t.Context(), held(&holder{begin: func() (pawltype.OnceAnswer, error) {
+		return pawltype.OnceAnswer{State: pawltype.OnceDone}, nil
+	}}, ""), "k", number(7, nil)); got != 0 || err != nil {
 		t.Errorf("an effect without a result: %d, %v, want 0", got, err)
 	}
 	for _, after := range []time.Duration{0, -time.Second} { // both mean unknown
@@ -383,7 +395,8 @@ func TestOnce(t *testing.T) {
 			asked := 0
 			c := held(&holder{begin: func() (pawltype.OnceAnswer, error) {
 				asked++
-				return pawltype.OnceAnswer{State: pawltype.OnceHeld, RetryAfter: 100 * time.Millisecond, Holder: pawltype.OnceHolder{TaskID: "2", Worker: "w"}}, nil
+				return pawltype.OnceAnswer{State: pawltype.OnceHeld, RetryAfter: 100 * time.Millisecond, Holder: pawltype.OnceHolder{
+					TaskID: "2", Worker: "w"}}, nil
 			}}, "")
 			c.Lease = lease
 			began := time.Now()

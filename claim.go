@@ -105,7 +105,8 @@ func (c *Claim) Progress(ctx context.Context, percent float64, message string) e
 	if math.IsNaN(percent) { // 0 of 0: the broker would refuse it, and the extension of the lease with it
 		percent = 0
 	}
-	return c.holder.Progress(ctx, c.ref(), &pawlv1.Progress{Percent: max(0, min(percent, 100)), Message: convert.CutText(message, convert.MaxProgressText)})
+	return c.holder.Progress(ctx, c.ref(), &pawlv1.Progress{Percent: max(0, min(percent, 100)), Message: convert.CutText(message,
+		convert.MaxProgressText)})
 }
 
 // Checkpoint stores v, as at most 64 KiB of JSON, for the next attempt, which reads it with LastCheckpoint. When Checkpoint returns nil,

@@ -19,16 +19,18 @@ type Client struct {
 	gather   *gather.Gatherer
 }
 
-// Dial returns a client of the broker at addr: "host:port", "host" (port 7295), "https://host:port" or "unix:///path". It does not wait for a
-// connection: the client connects with the first call, and again whenever the connection breaks. Close it when done. If several opts set the
-// same field, the last one wins; GRPC options add up.
+// Dial returns a client of the broker at addr: "host:port", "host" (port 7295), "https://host:port" or "unix:///path".
+// It does not wait for a connection: the client connects with the first call, and again whenever the connection breaks.
+// Close it when done. If several opts set the same field, the last one wins; GRPC options add up.
 //
-// For a cluster, list the nodes separated by commas, "n1:7295,n2:7295,n3:7295": the client talks to one of them, and switches to another when
-// that one is gone. Any node accepts any call, and forwards it to the leader of its shard. The client learns which nodes lead, and connects to
-// them itself, at the addresses that they advertise; where it can't, its calls just take the extra hop. NoRouting disables that.
+// For a cluster, list the nodes separated by commas, "n1:7295,n2:7295,n3:7295": the client talks to one of them, and
+// switches to another when that one is gone. Any node accepts any call, and forwards it to the leader of its shard. The
+// client learns which nodes lead, and connects to them itself, at the addresses that they advertise; where it can't,
+// its calls just take the extra hop. NoRouting disables that.
 //
-// Connections to this machine are in plaintext; for others, Dial requires https://, TLS or Plaintext. The same holds for addresses that nodes
-// advertise. A client with TLS never uses plaintext. The server's certificate must be for the host of the address that is dialled.
+// Connections to this machine are in plaintext; for others, Dial requires https://, TLS or Plaintext. The same holds
+// for addresses that nodes advertise. A client with TLS never uses plaintext. The server's certificate must be for the
+// host of the address that is dialled.
 func Dial(addr string, opts ...DialOptions) (*Client, error) {
 	var all DialOptions
 	for i := range opts {
@@ -43,7 +45,8 @@ func Dial(addr string, opts ...DialOptions) (*Client, error) {
 	return c, nil
 }
 
-// laneOf returns which enqueues are sent together with those to a queue: the ones to its shard, so that none waits for a shard that is not its own.
+// laneOf returns which enqueues are sent together with those to a queue: the ones to its shard, so that none waits for
+// a shard that is not its own.
 func (c *Client) laneOf(queue string) gather.Lane {
 	if c.core.Router == nil {
 		return gather.Lane{Queue: queue}

@@ -50,8 +50,9 @@ func TestEnqueueSendsEveryOption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
 		at := time.Now().Add(time.Hour)
-		ref, err := client.Enqueue(t.Context(), welcome{To: "a@example.com"}, pawl.Queue("mail"), pawl.Priority(pawltype.High), pawl.At(at), pawl.IdempotencyKey("k"),
-			pawl.IdempotencyTTL(time.Hour), pawl.MaxAttempts(7), pawl.Retry(pawltype.RetryPolicy{Initial: time.Second, Factor: 3, Jitter: pawltype.NoJitter}),
+		ref, err := client.Enqueue(t.Context(), welcome{To: "a@example.com"}, pawl.Queue("mail"), pawl.Priority(pawltype.High), pawl.At(at),
+			pawl.IdempotencyKey("k"), pawl.IdempotencyTTL(time.Hour), pawl.MaxAttempts(7), pawl.Retry(pawltype.RetryPolicy{Initial: time.Second,
+				Factor: 3, Jitter: pawltype.NoJitter}),
 			pawl.Timeout(time.Minute), pawl.ExpiresIn(2*time.Minute), pawl.Retention(3*time.Minute), pawl.Key("acme"), pawl.Tags("a", "b"),
 			pawl.Tags("c"), pawl.Header("traceparent", "00-1"), pawl.RequestID("0190a8b2-0000-7000-8000-000000000000"))
 		if err != nil {
@@ -61,10 +62,11 @@ func TestEnqueueSendsEveryOption(t *testing.T) {
 			t.Errorf("Enqueue returned %+v, want the new task t1 in state ready", ref)
 		}
 		s := f.enqueues[0][0]
-		got := fmt.Sprint(s.Type, string(s.Payload), s.GetQueue(), s.Priority, s.RunAt.AsTime().Equal(at), s.GetIdempotencyKey(), s.IdempotencyTtl.AsDuration(), s.MaxAttempts,
-			s.Retry.Initial.AsDuration(), s.Retry.Factor, *s.Retry.Jitter, s.Retry.Max, s.Timeout.AsDuration(), s.ExpiresIn.AsDuration(),
-			s.Retention.AsDuration(), s.GetKey(), s.Tags, s.Headers, s.GetRequestId())
-		want := `mail.welcome{"to":"a@example.com"}mailPRIORITY_HIGH true k 1h0m0s 7 1s 3 0 <nil> 1m0s 2m0s 3m0s acme [a b c] map[traceparent:00-1] 0190a8b2-0000-7000-8000-000000000000`
+		got := fmt.Sprint(s.Type, string(s.Payload), s.GetQueue(), s.Priority, s.RunAt.AsTime().Equal(at), s.GetIdempotencyKey(),
+			s.IdempotencyTtl.AsDuration(), s.MaxAttempts, s.Retry.Initial.AsDuration(), s.Retry.Factor, *s.Retry.Jitter, s.Retry.Max,
+			s.Timeout.AsDuration(), s.ExpiresIn.AsDuration(), s.Retention.AsDuration(), s.GetKey(), s.Tags, s.Headers, s.GetRequestId())
+		want := `mail.welcome{"to":"a@example.com"}mailPRIORITY_HIGH true k 1h0m0s 7 1s 3 0 <nil> 1m0s 2m0s 3m0s acme [a b c] ` +
+			`map[traceparent:00-1] 0190a8b2-0000-7000-8000-000000000000`
 		if strings.ReplaceAll(got, " ", "") != strings.ReplaceAll(want, " ", "") {
 			t.Errorf("the sent spec is\n%s\nwant\n%s", got, want)
 		}
@@ -88,7 +90,8 @@ func TestEnqueueOptionsOfTheType(t *testing.T) {
 func TestEmptyOptionsAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
-		for field, option := range map[string]pawl.Option{"idempotency_key": pawl.IdempotencyKey(""), "max_attempts": pawl.MaxAttempts(0), "cost": pawl.Cost(0)} {
+		for field, option := range map[string]pawl.Option{"idempotency_key": pawl.IdempotencyKey(""), "max_attempts": pawl.MaxAttempts(0),
+			"cost": pawl.Cost(0)} {
 			_, err := client.Enqueue(t.Context(), welcome{}, option)
 			if e, ok := errors.AsType[*pawltype.Error](err); !ok || !errors.Is(err, pawltype.ErrInvalidArgument) || e.Field != field {
 				t.Errorf("%s: %v", field, err)
@@ -177,7 +180,8 @@ func TestEnqueueBatchLimits(t *testing.T) {
 			var items []pawl.Item
 			for _, size := range sizes {
 				raw := pawl.RawTask{Type: "big", Payload: make([]byte, size-100), ContentType: "application/octet-stream"}
-				head := proto.Size(&pawlv1.TaskSpec{Type: raw.Type, Payload: raw.Payload, ContentType: raw.ContentType, RequestId: new(uuid.NewString())}) - len(raw.Payload)
+				head := proto.Size(&pawlv1.TaskSpec{Type: raw.Type, Payload: raw.Payload, ContentType: raw.ContentType,
+					RequestId: new(uuid.NewString())}) - len(raw.Payload)
 				raw.Payload = make([]byte, size-head)
 				items = append(items, pawl.Item{Args: raw})
 			}
@@ -211,10 +215,16 @@ func TestEnqueueBatchUnanswered(t *testing.T) {
 		want  error
 		some  bool
 	}{
-		"the client gives up":        {pawl.DialOptions{RetryFor: time.Second}, time.Hour, func(f *fake) { f.refuse = away }, pawltype.ErrUnavailable, true},
-		"the caller gives up":        {pawl.DialOptions{}, time.Second, func(f *fake) { f.refuse = away }, context.DeadlineExceeded, true},
-		"the caller gives up on all": {pawl.DialOptions{}, time.Second, func(f *fake) { f.before = func(string) error { return errMute } }, context.DeadlineExceeded, false},
-		"the client gives up on all": {pawl.DialOptions{RetryFor: time.Second}, time.Hour, func(f *fake) { f.before = func(string) error { return errUnavailable } }, pawltype.ErrUnavailable, false},
+		"the client gives up": {pawl.DialOptions{RetryFor: time.Second}, time.Hour, func(f *fake) { f.refuse = away },
+			pawltype.ErrUnavailable, true},
+		"the caller gives up": {pawl.DialOptions{}, time.Second, func(f *fake) { f.refuse = away }, context.DeadlineExceeded, true},
+		"the caller gives up on all": {pawl.DialOptions{}, time.Second, func(f *fake) { f.before = func(string) error { return errMute } },
+			context.DeadlineExceeded, false},
+		"the client gives up on all": {pawl.DialOptions{RetryFor: time.Second}, time.Hour, func(f *fake) {
+			f.before = func(string) error {
+				return errUnavailable
+			}
+		}, pawltype.ErrUnavailable, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f, client := start(t, x.opts)
@@ -222,7 +232,8 @@ func TestEnqueueBatchUnanswered(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), x.limit)
 			defer cancel()
 			out, err := client.EnqueueBatch(ctx, items)
-			if !errors.Is(err, x.want) || !strings.HasPrefix(err.Error(), "enqueue batch of 2: ") || !errors.Is(out[0].Err, x.want) || (out[1].Ref != nil) != x.some {
+			if !errors.Is(err, x.want) || !strings.HasPrefix(err.Error(), "enqueue batch of 2: ") || !errors.Is(out[0].Err, x.want) ||
+				(out[1].Ref != nil) != x.some {
 				t.Errorf("%s: got %+v, %v, want %v", what, out, err, x.want)
 			}
 		})
@@ -467,8 +478,8 @@ func TestErrors(t *testing.T) {
 			if !errors.As(err, &e) {
 				t.Fatalf("%v is not a *pawl.Error", err)
 			}
-			if c.want == pawltype.ErrStaleClaim && (e.Reason != "reclaimed" || e.Holder != "w7") || c.want == pawltype.ErrWrongState && e.State != pawltype.StateDead ||
-				c.want == pawltype.ErrInvalidArgument && e.Field != "queue" {
+			if c.want == pawltype.ErrStaleClaim && (e.Reason != "reclaimed" || e.Holder != "w7") || c.want == pawltype.ErrWrongState &&
+				e.State != pawltype.StateDead || c.want == pawltype.ErrInvalidArgument && e.Field != "queue" {
 				t.Errorf("the error lost its details: %#v", e)
 			}
 		})
@@ -485,10 +496,12 @@ func TestWait(t *testing.T) {
 		rounds []round // before the task ends
 		state  pawlv1.State
 	}{
-		"at once":           {nil, pawlv1.State_STATE_SUCCEEDED},
-		"long":              {[]round{{time.Second, 0, 0}, {30 * time.Second, 0, 0}}, pawlv1.State_STATE_DEAD},
-		"cut short":         {[]round{{0, 10 * ms, 20 * ms}, {time.Second - 1, 20 * ms, 40 * ms}, {0, 40 * ms, 80 * ms}}, pawlv1.State_STATE_SUCCEEDED},
-		"cut short, and on": {[]round{{0, 10 * ms, 20 * ms}, {0, 20 * ms, 40 * ms}, {time.Second, 0, 0}, {0, 20 * ms, 40 * ms}}, pawlv1.State_STATE_CANCELLED},
+		"at once": {nil, pawlv1.State_STATE_SUCCEEDED},
+		"long":    {[]round{{time.Second, 0, 0}, {30 * time.Second, 0, 0}}, pawlv1.State_STATE_DEAD},
+		"cut short": {[]round{{0, 10 * ms, 20 * ms}, {time.Second - 1, 20 * ms, 40 * ms}, {0, 40 * ms, 80 * ms}},
+			pawlv1.State_STATE_SUCCEEDED},
+		"cut short, and on": {[]round{{0, 10 * ms, 20 * ms}, {0, 20 * ms, 40 * ms}, {time.Second, 0, 0}, {0, 20 * ms, 40 * ms}},
+			pawlv1.State_STATE_CANCELLED},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f, client := start(t)
@@ -508,7 +521,8 @@ func TestWait(t *testing.T) {
 			}
 			task, err := client.Wait(t.Context(), "t1")
 			ended, other := errors.AsType[*pawltype.EndedError](err)
-			if task == nil || other == (x.state == pawlv1.State_STATE_SUCCEEDED) || other && ended.Task != task || !other && err != nil || len(asked) != len(x.rounds)+1 {
+			if task == nil || other == (x.state == pawlv1.State_STATE_SUCCEEDED) || other && ended.Task != task || !other && err != nil ||
+				len(asked) != len(x.rounds)+1 {
 				t.Fatalf("%s: %+v, %v after %d calls, want %s after %d", what, task, err, len(asked), x.state, len(x.rounds)+1)
 			}
 			for i, r := range x.rounds {
@@ -523,7 +537,8 @@ func TestWait(t *testing.T) {
 		f.operator = func(string, any) (any, bool) { return &pawlv1.GetTaskResponse{Task: &pawlv1.Task{}}, true }
 		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 		defer cancel()
-		if _, err := client.Wait(ctx, "t1"); !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), `task "t1": `) || !strings.Contains(err.Error(), "wait cut short") {
+		if _, err := client.Wait(ctx, "t1"); !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), `task "t1": `) ||
+			!strings.Contains(err.Error(), "wait cut short") {
 			t.Errorf("Wait of a caller that gives up: %v, want DeadlineExceeded with the task's id", err)
 		}
 		lost := 1
@@ -551,16 +566,18 @@ func TestDialTargets(t *testing.T) {
 		opts []pawl.DialOptions
 		ok   bool
 	}{
-		{"localhost:7295", nil, true}, {"localhost", nil, true}, {"127.0.0.1:1", nil, true}, {"[::1]:7295", nil, true}, {"::1", nil, true}, {"unix:///run/pawl", nil, true},
-		{"pawl.example.com:7295", nil, false}, {"10.0.0.1", nil, false}, {"", nil, false}, {"http://localhost:7295", nil, false},
-		{"pawl.example.com:7295", []pawl.DialOptions{{TLS: &tls.Config{}}}, true}, {"10.0.0.1", []pawl.DialOptions{{Plaintext: true}}, true},
-		{"anything", []pawl.DialOptions{dialer}, true}, {"any,thing", []pawl.DialOptions{dialer}, true},
-		{"localhost:7295,localhost:7296", nil, true}, {"localhost, 127.0.0.1:7", nil, true}, {"localhost,", nil, false}, {"localhost,10.0.0.1", nil, false},
-		{"https://pawl.example.com:443", nil, true}, {"https://a:1, https://b:2", nil, true}, {"https://[2001:db8::1]:1", nil, true},
-		{"https://a:1", []pawl.DialOptions{{TLS: &tls.Config{}}}, true}, {"https://a:1,https://b:2", []pawl.DialOptions{dialer}, true},
+		{"localhost:7295", nil, true}, {"localhost", nil, true}, {"127.0.0.1:1", nil, true}, {"[::1]:7295", nil, true}, {"::1", nil, true},
+		{"unix:///run/pawl", nil, true}, {"pawl.example.com:7295", nil, false}, {"10.0.0.1", nil, false}, {"", nil, false},
+		{"http://localhost:7295", nil, false}, {"pawl.example.com:7295", []pawl.DialOptions{{TLS: &tls.Config{}}}, true},
+		{"10.0.0.1", []pawl.DialOptions{{Plaintext: true}}, true}, {"anything", []pawl.DialOptions{dialer}, true},
+		{"any,thing", []pawl.DialOptions{dialer}, true}, {"localhost:7295,localhost:7296", nil, true}, {"localhost, 127.0.0.1:7", nil, true},
+		{"localhost,", nil, false}, {"localhost,10.0.0.1", nil, false}, {"https://pawl.example.com:443", nil, true},
+		{"https://a:1, https://b:2", nil, true}, {"https://[2001:db8::1]:1", nil, true}, {"https://a:1", []pawl.DialOptions{{TLS: &tls.Config{}}},
+			true}, {"https://a:1,https://b:2", []pawl.DialOptions{dialer}, true},
 		{"https://a:1,b:2", []pawl.DialOptions{{Plaintext: true}}, false}, {"localhost:1,https://b:2", nil, false}, {"https://a", nil, false},
-		{"https://a:1/api", nil, false}, {"https://", nil, false}, {"https://unix:///x", nil, false}, {"HTTPS://a:1", nil, false}, {"https://https://a:1", nil, false},
-		{"localhost,unix:///run/pawl", nil, false}, {strings.Repeat("localhost,", 40) + "localhost", nil, false},
+		{"https://a:1/api", nil, false}, {"https://", nil, false}, {"https://unix:///x", nil, false}, {"HTTPS://a:1", nil, false},
+		{"https://https://a:1", nil, false}, {"localhost,unix:///run/pawl", nil, false}, {strings.Repeat("localhost,", 40) + "localhost", nil,
+			false},
 	} {
 		client, err := pawl.Dial(c.addr, c.opts...)
 		if (err == nil) != c.ok {

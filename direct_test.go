@@ -163,7 +163,8 @@ func TestLeadersOfSeveralShards(t *testing.T) {
 	})
 }
 
-// If a server's responses name no other node, the client fetches no map and dials no other address. The same holds for a client with NoRouting.
+// If a server's responses name no other node, the client fetches no map and dials no other address. The same holds for
+// a client with NoRouting.
 func TestNoUnneededDials(t *testing.T) {
 	for _, leader := range []string{"n1", "n2"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -178,14 +179,16 @@ func TestNoUnneededDials(t *testing.T) {
 				c.must(client)
 				time.Sleep(time.Hour)
 			}
-			if got, dialled := c.took(), c.dialled(); strings.Contains(got, "GetMap") || strings.Contains(got, "n2") || strings.Contains(dialled, "n2") {
+			if got, dialled := c.took(), c.dialled(); strings.Contains(got, "GetMap") || strings.Contains(got, "n2") ||
+				strings.Contains(dialled, "n2") {
 				t.Errorf("leader %s: the calls reached %q, and the client dialed %q", leader, got, dialled)
 			}
 		})
 	}
 }
 
-// A node dies: another node forwards calls, which then go to the new leader directly. The same happens when the dead node is back and leads.
+// A node dies: another node forwards calls, which then go to the new leader directly. The same happens when the dead
+// node is back and leads.
 func TestNodeDies(t *testing.T) {
 	for _, told := range []string{"n1:7295", "n2:7295", "n2:7295,n1:7295"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -287,8 +290,8 @@ func TestNodeDrains(t *testing.T) {
 	})
 }
 
-// If the leader can't be reached, or another server answers in its place, calls go through the node of Dial, without delay or errors. This is logged
-// once.
+// If the leader can't be reached, or another server answers in its place, calls go through the node of Dial, without
+// delay or errors. This is logged once.
 func TestUnreachableLeader(t *testing.T) {
 	away := func(to func(ctx context.Context) (string, error)) func(*nodes) {
 		return func(c *nodes) {
@@ -335,7 +338,8 @@ func TestUnreachableLeader(t *testing.T) {
 				c.must(client)
 				time.Sleep(5 * time.Second)
 			}
-			if got := c.took(); strings.Contains(got, "n2 Enqueue") || strings.Contains(got, "n3 Enqueue") || strings.Count(got, "GetMap")+strings.Count(got, "Check") > 220 {
+			if got := c.took(); strings.Contains(got, "n2 Enqueue") || strings.Contains(got, "n3 Enqueue") || strings.Count(got, "GetMap")+
+				strings.Count(got, "Check") > 220 {
 				t.Errorf("%s: the calls reached %s", what, got)
 			}
 			if n := strings.Count(c.dialled(), "n2:7295"); n > 30 {
@@ -410,7 +414,8 @@ func TestNoTokenInPlaintextByAMap(t *testing.T) {
 			c.pipes["192.0.2.1:7295"] = c.pipes["n2:7295"]
 		})
 		for _, plaintext := range []bool{false, true} {
-			opts := []pawl.DialOptions{{Logger: slog.New(slog.DiscardHandler), Token: "secret", GRPC: []grpc.DialOption{grpc.WithContextDialer(c.dial)}}}
+			opts := []pawl.DialOptions{{Logger: slog.New(slog.DiscardHandler), Token: "secret",
+				GRPC: []grpc.DialOption{grpc.WithContextDialer(c.dial)}}}
 			want := "127.0.0.1:7295"
 			if plaintext {
 				opts, want = append(opts, pawl.DialOptions{Plaintext: true}), want+", 192.0.2.1:7295"
@@ -434,8 +439,10 @@ func TestNoTokenInPlaintextByAMap(t *testing.T) {
 func TestGarbageTrailers(t *testing.T) {
 	for _, garbage := range []metadata.MD{
 		metadata.Pairs("pawl-shard", "-1", "pawl-leader", "n2"), metadata.Pairs("pawl-shard", "4096", "pawl-leader", "n2"),
-		metadata.Pairs("pawl-shard", "1, 2", "pawl-leader", "n2"), metadata.Pairs("pawl-leader", "n2"), metadata.Pairs("pawl-shard", "1", "pawl-leader", strings.Repeat("n", 1000)),
-		metadata.Pairs("pawl-shard", "1", "pawl-shard", "2", "pawl-leader", "n2"), metadata.Pairs("pawl-shard", "1", "pawl-leader", "n2", "pawl-leader", "n3"), nil,
+		metadata.Pairs("pawl-shard", "1, 2", "pawl-leader", "n2"), metadata.Pairs("pawl-leader", "n2"), metadata.Pairs("pawl-shard", "1",
+			"pawl-leader", strings.Repeat("n", 1000)),
+		metadata.Pairs("pawl-shard", "1", "pawl-shard", "2", "pawl-leader", "n2"), metadata.Pairs("pawl-shard", "1", "pawl-leader", "n2",
+			"pawl-leader", "n3"), nil,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := startNodes(t)

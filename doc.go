@@ -49,12 +49,14 @@
 //
 // # Errors
 //
-// A call that the broker refuses returns an *Error with a stable code: test it with errors.Is and ErrNotFound, ErrStaleClaim and the others.
+// A call that the broker refuses returns an *Error with a stable code: test it with errors.Is and ErrNotFound,
+// ErrStaleClaim and the others.
 //
 // # Other packages
 //
-// Package pawltype has the types that calls return. Package admin has the operators' calls, and package claims the calls that a worker makes.
-// Package keyring encrypts the contents of tasks. Package pawltest runs a broker in a test, and package embedded runs one in a program.
+// Package pawltype has the types that calls return. Package admin has the operators' calls, and package claims the
+// calls that a worker makes. Package keyring encrypts the contents of tasks. Package pawltest runs a broker in a test,
+// and package embedded runs one in a program.
 //
 // This package keeps no state between processes, and none in package variables: all state belongs to a Client.
 package pawl

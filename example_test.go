@@ -78,7 +78,8 @@ func ExampleClient_Enqueue() {
 	defer client.Close()
 	ctx := context.Background()
 
-	first, err := client.Enqueue(ctx, Welcome{To: "a@example.com"}, pawl.IdempotencyKey("welcome-42"), pawl.Priority(pawltype.High), pawl.Timeout(time.Minute))
+	first, err := client.Enqueue(ctx, Welcome{To: "a@example.com"}, pawl.IdempotencyKey("welcome-42"), pawl.Priority(pawltype.High),
+		pawl.Timeout(time.Minute))
 	if err != nil {
 		panic(err)
 	}

@@ -62,7 +62,8 @@ func ExampleMux() {
 	// Output: [image.scale mail.welcome]
 }
 
-// Middleware sees each claim before its handler, and the outcome. A task that is snoozed, or released because its worker drains, has not failed.
+// Middleware sees each claim before its handler, and the outcome. A task that is snoozed, or released because its
+// worker drains, has not failed.
 func ExampleMux_Use() {
 	mux := pawl.NewMux()
 	mux.Use(func(next pawl.Handler) pawl.Handler {

@@ -28,7 +28,8 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// fake is a broker in a map, without a disk, retry delays or limits. It has the behavior that the SDK relies on, and hooks to make it misbehave.
+// fake is a broker in a map, without a disk, retry delays or limits. It has the behavior that the SDK relies on, and
+// hooks to make it misbehave.
 type fake struct {
 	pawlv1.UnimplementedProducerServiceServer
 	pawlv1.UnimplementedWorkerServiceServer
@@ -55,11 +56,12 @@ type fake struct {
 	changed   chan struct{}           // closed and replaced whenever a task ends
 
 	// Hooks.
-	before        func(method string) error            // before a call is handled
-	after         func(method string) error            // returns an error in place of the response
-	settleIt      func(token string) *pawlv1.Error     // refuses an ending, without any other effect
-	loseAnswers   bool                                 // of settle frames
-	held          bool                                 // pushes nothing until a worker reports that it is quiet, and then pushes before handling that frame
+	before      func(method string) error        // before a call is handled
+	after       func(method string) error        // returns an error in place of the response
+	settleIt    func(token string) *pawlv1.Error // refuses an ending, without any other effect
+	loseAnswers bool                             // of settle frames
+	// pushes nothing until a worker reports that it is quiet, and then pushes before handling that frame
+	held          bool
 	mute          bool                                 // streams accept frames, and send none
 	greet         func(*pawlv1.WorkHello) error        // refuses a stream
 	greetProducer error                                // refuses a producer's stream
@@ -110,8 +112,8 @@ func start(t testing.TB, opts ...pawl.DialOptions) (*fake, *pawl.Client) {
 
 func newFake() *fake {
 	f := &fake{
-		pipe: bufconn.Listen(1 << 20), tasks: map[string]*fakeTask{}, requests: map[string]string{}, streams: map[*fakeStream]bool{}, producers: map[*fakeProducer]bool{},
-		changed: make(chan struct{}), lease: 30 * time.Second,
+		pipe: bufconn.Listen(1 << 20), tasks: map[string]*fakeTask{}, requests: map[string]string{}, streams: map[*fakeStream]bool{},
+		producers: map[*fakeProducer]bool{}, changed: make(chan struct{}), lease: 30 * time.Second,
 	}
 	f.server = f.newServer(grpc.UnaryInterceptor(f.intercept))
 	pawlv1.RegisterClusterServiceServer(f.server, f)
@@ -238,7 +240,8 @@ func (f *fake) run(ctx context.Context, req any) (any, error) {
 }
 
 // produce serves a stream, each frame independently.
-func (f *fake) produce(stream pawlv1.ProducerService_ProduceServer, call func(ctx context.Context, method string, req any) (any, []*pawlv1.ShardStamp, error)) error {
+func (f *fake) produce(stream pawlv1.ProducerService_ProduceServer, call func(ctx context.Context, method string, req any) (any,
+	[]*pawlv1.ShardStamp, error)) error {
 	s := &fakeProducer{stream: stream, cut: make(chan error, 1)}
 	f.mu.Lock()
 	f.producers[s] = true
@@ -306,9 +309,10 @@ func (s *fakeProducer) send(r *pawlv1.ProduceResponse) {
 	_ = s.stream.Send(r) // fails only if it has ended
 }
 
-// answerFrame returns no answer to a frame for which a hook returns errMute. A gateway that is not ready answers a frame with that, or ends the stream
-// when it notices it: here, at a frame with several tasks.
-func answerFrame(ctx context.Context, r *pawlv1.ProduceRequest, call func(ctx context.Context, method string, req any) (any, []*pawlv1.ShardStamp, error)) (*pawlv1.ProduceAnswer, error) {
+// answerFrame returns no answer to a frame for which a hook returns errMute. A gateway that is not ready answers a
+// frame with that, or ends the stream when it notices it: here, at a frame with several tasks.
+func answerFrame(ctx context.Context, r *pawlv1.ProduceRequest, call func(ctx context.Context, method string, req any) (any,
+	[]*pawlv1.ShardStamp, error)) (*pawlv1.ProduceAnswer, error) {
 	method, req := "/EnqueueBatch", any(&pawlv1.EnqueueBatchRequest{Tasks: r.Tasks})
 	if len(r.Tasks) == 1 {
 		method, req = "/Enqueue", &pawlv1.EnqueueRequest{Task: r.Tasks[0]}
@@ -341,7 +345,8 @@ func detailsOf(err error) *pawlv1.Error {
 			return e
 		}
 	}
-	code := map[codes.Code]string{codes.Unavailable: "unavailable", codes.Unauthenticated: "unauthenticated", codes.PermissionDenied: "permission_denied"}[st.Code()]
+	code := map[codes.Code]string{codes.Unavailable: "unavailable", codes.Unauthenticated: "unauthenticated",
+		codes.PermissionDenied: "permission_denied"}[st.Code()]
 	return &pawlv1.Error{Code: cmp.Or(code, "internal"), Message: st.Message()}
 }
 
@@ -415,8 +420,8 @@ func (f *fake) GetTask(ctx context.Context, r *pawlv1.GetTaskRequest) (*pawlv1.G
 
 func (t *fakeTask) info() *pawlv1.Task {
 	return &pawlv1.Task{
-		TaskId: t.id, Type: t.spec.Type, Queue: cmp.Or(t.spec.GetQueue(), "default"), State: t.state, Reason: t.reason, Payload: t.spec.Payload, ContentType: t.spec.ContentType,
-		Result: t.result, ResultContentType: t.resultType,
+		TaskId: t.id, Type: t.spec.Type, Queue: cmp.Or(t.spec.GetQueue(), "default"), State: t.state, Reason: t.reason, Payload: t.spec.Payload,
+		ContentType: t.spec.ContentType, Result: t.result, ResultContentType: t.resultType,
 		Attempts: t.attempt, Fence: t.fence, AttemptLog: slices.Clone(t.log), Progress: t.progress, Checkpoint: t.check,
 		Headers: t.spec.Headers, Tags: t.spec.Tags, Priority: t.spec.Priority,
 	}
@@ -544,7 +549,8 @@ func (f *fake) ack(r *pawlv1.AckRequest) *pawlv1.Settled {
 func (f *fake) fail(r *pawlv1.FailRequest) *pawlv1.Settled {
 	to := map[pawlv1.FailOutcome]pawlv1.State{
 		pawlv1.FailOutcome_FAIL_OUTCOME_RETRY: pawlv1.State_STATE_RETRYING, pawlv1.FailOutcome_FAIL_OUTCOME_DEAD: pawlv1.State_STATE_DEAD,
-		pawlv1.FailOutcome_FAIL_OUTCOME_DISCARD: pawlv1.State_STATE_DISCARDED, pawlv1.FailOutcome_FAIL_OUTCOME_POISON: pawlv1.State_STATE_POISONED,
+		pawlv1.FailOutcome_FAIL_OUTCOME_DISCARD: pawlv1.State_STATE_DISCARDED,
+		pawlv1.FailOutcome_FAIL_OUTCOME_POISON:  pawlv1.State_STATE_POISONED,
 	}[r.Outcome]
 	return f.end(r.TaskId, r.ClaimToken, to, func(t *fakeTask) {
 		t.log = append(t.log, &pawlv1.Attempt{Attempt: t.attempt, Error: r.Error})
@@ -636,7 +642,8 @@ func (f *fake) Extend(_ context.Context, r *pawlv1.ExtendRequest) (*pawlv1.Exten
 }
 
 func (f *fake) GetServer(ctx context.Context, _ *pawlv1.GetServerRequest) (*pawlv1.GetServerResponse, error) {
-	return &pawlv1.GetServerResponse{Version: "fake", Node: "n1", Shards: []*pawlv1.ShardInfo{{Shard: 1, Leader: "n1", Index: 7, Term: 2}}}, nil
+	return &pawlv1.GetServerResponse{Version: "fake", Node: "n1", Shards: []*pawlv1.ShardInfo{{Shard: 1, Leader: "n1", Index: 7, Term: 2}}},
+		nil
 }
 
 // fakeStream is a worker's stream. Guarded by fake.mu, except for out.

@@ -67,7 +67,8 @@ func (c *Client) EnqueueGroup(ctx context.Context, g GroupSpec) (*CreatedGroup, 
 }
 
 func (g *GroupSpec) request() (*pawlv1.CreateGroupRequest, error) {
-	req := &pawlv1.CreateGroupRequest{Name: g.Name, Open: g.Open, Retention: convert.Duration(g.Retention), RequestId: convert.Text(g.RequestID)}
+	req := &pawlv1.CreateGroupRequest{Name: g.Name, Open: g.Open, Retention: convert.Duration(g.Retention),
+		RequestId: convert.Text(g.RequestID)}
 	if err := errors.Join(convert.CheckText("name", g.Name), convert.CheckText("request_id", g.RequestID)); err != nil {
 		return nil, err
 	}
@@ -109,7 +110,8 @@ func (c *Client) enqueued(results []*pawlv1.EnqueueResult) []Enqueued {
 		if e := r.GetError(); e != nil {
 			out[i].Err = convert.Error(e)
 		} else if t := r.GetTask(); t != nil {
-			out[i].Ref = &Ref{ID: t.GetTaskId(), State: convert.State(t.GetState()), CreatedAt: convert.Time(t.GetCreatedAt()), Duplicate: t.GetDuplicate(), client: c}
+			out[i].Ref = &Ref{ID: t.GetTaskId(), State: convert.State(t.GetState()), CreatedAt: convert.Time(t.GetCreatedAt()),
+				Duplicate: t.GetDuplicate(), client: c}
 		}
 	}
 	return out
@@ -159,7 +161,8 @@ func (c *Client) Group(ctx context.Context, id string) (*pawltype.Group, error) 
 
 var errGroupRuns = errors.New("it has not ended")
 
-// WaitGroup waits until a group has ended: it is complete, or it was cancelled and all its members have ended. It asks the broker repeatedly.
+// WaitGroup waits until a group has ended: it is complete, or it was cancelled and all its members have ended. It asks
+// the broker repeatedly.
 func (c *Client) WaitGroup(ctx context.Context, id string) (*pawltype.Group, error) {
 	for try := 0; ; try++ {
 		g, err := c.Group(ctx, id)

@@ -33,7 +33,8 @@ func TestGroupCalls(t *testing.T) {
 				return "", err
 			}
 			return fmt.Sprint(g.ID, g.Duplicate, g.Tasks[0].Ref.ID, g.Tasks[1].Err, g.Tasks[2]), nil
-		}, &pawlv1.CreateGroupResponse{Group: &pawlv1.Group{GroupId: "g"}, Duplicate: true, Tasks: []*pawlv1.EnqueueResult{{Task: &pawlv1.Enqueued{TaskId: "1"}}, {Error: &pawlv1.Error{Code: "conflict"}}, {}}},
+		}, &pawlv1.CreateGroupResponse{Group: &pawlv1.Group{GroupId: "g"}, Duplicate: true, Tasks: []*pawlv1.EnqueueResult{
+			{Task: &pawlv1.Enqueued{TaskId: "1"}}, {Error: &pawlv1.Error{Code: "conflict"}}, {}}},
 			"gtrue1pawl: conflict {<nil> <nil>}", `enqueue group "import": `},
 		"AddGroupTasks": {func(c *pawl.Client) (string, error) {
 			out, err := c.AddToGroup(t.Context(), "g", []pawl.Item{bad, item})
@@ -118,7 +119,8 @@ func TestWaitGroup(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if _, err := client.WaitGroup(ctx, "g"); !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), `group "g": `) || asked < 60 || asked > 150 {
+		if _, err := client.WaitGroup(ctx, "g"); !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), `group "g": `) ||
+			asked < 60 || asked > 150 {
 			t.Errorf("WaitGroup of a group that runs: %v after %d calls", err, asked)
 		}
 	})
@@ -141,14 +143,17 @@ func TestInvalidGroups(t *testing.T) {
 		"on_death.type":    {OnDeath: &bad},
 	} {
 		_, err := client.EnqueueGroup(t.Context(), g)
-		if refused, ok := errors.AsType[*pawltype.Error](err); !ok || refused.Field != field || !strings.HasPrefix(err.Error(), "enqueue group") || strings.HasPrefix(err.Error(), `enqueue group ""`) {
+		if refused, ok := errors.AsType[*pawltype.Error](err); !ok || refused.Field != field || !strings.HasPrefix(err.Error(),
+			"enqueue group") || strings.HasPrefix(err.Error(), `enqueue group ""`) {
 			t.Errorf("%s: got %v, want an error of that field", field, err)
 		}
 	}
-	if out, err := client.AddToGroup(t.Context(), "g", []pawl.Item{bad}); err != nil || len(out) != 1 || !errors.Is(out[0].Err, pawltype.ErrInvalidArgument) {
+	if out, err := client.AddToGroup(t.Context(), "g", []pawl.Item{bad}); err != nil || len(out) != 1 ||
+		!errors.Is(out[0].Err, pawltype.ErrInvalidArgument) {
 		t.Errorf("adding only an invalid task: %v, %v, want its error", out, err)
 	}
-	if _, err := client.AddToGroup(t.Context(), "g", []pawl.Item{item}); err == nil || !strings.Contains(err.Error(), "1 tasks got 0 answers") {
+	if _, err := client.AddToGroup(t.Context(), "g", []pawl.Item{item}); err == nil || !strings.Contains(err.Error(),
+		"1 tasks got 0 answers") {
 		t.Errorf("a response without a result for a task: %v, want an error", err)
 	}
 	if out, err := client.AddToGroup(t.Context(), "g", nil); err != nil || len(out) != 0 || asked != 2 {

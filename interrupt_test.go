@@ -28,9 +28,11 @@ func TestMiddlewareSeesCancellation(t *testing.T) {
 		cause   error
 		outcome pawltype.Outcome
 	}{
-		"drains":     {nil, pawltype.ErrDraining, pawltype.OutcomeReleased},
-		"cancelled":  {func(f *fake, id string) { f.take(f.tasks[id], pawlv1.State_STATE_CANCELLED, "cancelled") }, pawltype.ErrCancelled, pawltype.OutcomeCancelled},
-		"lease lost": {func(f *fake, id string) { f.take(f.tasks[id], pawlv1.State_STATE_READY, "expired") }, pawltype.ErrLeaseLost, pawltype.OutcomeLeaseLost},
+		"drains": {nil, pawltype.ErrDraining, pawltype.OutcomeReleased},
+		"cancelled": {func(f *fake, id string) { f.take(f.tasks[id], pawlv1.State_STATE_CANCELLED, "cancelled") }, pawltype.ErrCancelled,
+			pawltype.OutcomeCancelled},
+		"lease lost": {func(f *fake, id string) { f.take(f.tasks[id], pawlv1.State_STATE_READY, "expired") }, pawltype.ErrLeaseLost,
+			pawltype.OutcomeLeaseLost},
 	}
 	for how, stop := range stops {
 		for what, returned := range returns {

@@ -47,7 +47,8 @@ func sealedBy(t testing.TB, k *keyring.Keyring) (*fake, *pawl.Client) {
 // also returns another client of a fake.
 func also(t testing.TB, f *fake, opts ...pawl.DialOptions) *pawl.Client {
 	t.Helper()
-	client, err := pawl.Dial("fake", append([]pawl.DialOptions{{Dialer: f.dial, Namespace: "team", Logger: slog.New(slog.DiscardHandler)}}, opts...)...)
+	client, err := pawl.Dial("fake", append([]pawl.DialOptions{{Dialer: f.dial, Namespace: "team", Logger: slog.New(slog.DiscardHandler)}},
+		opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,11 +89,13 @@ func TestKeyringRoundTrip(t *testing.T) {
 		}
 		var payload welcome
 		var result string
-		if err := errors.Join(info.DecodePayload(&payload), info.DecodeResult(&result)); err != nil || payload.To != "secret-payload" || result != "secret-result for secret-payload" {
+		if err := errors.Join(info.DecodePayload(&payload), info.DecodeResult(&result)); err != nil || payload.To != "secret-payload" ||
+			result != "secret-result for secret-payload" {
 			t.Errorf("the task has payload %+v and result %q, %v, want them decrypted", payload, result, err)
 		}
 		got := f.task(t, ref.ID)
-		for what, data := range map[string][]byte{"payload": got.spec.Payload, "then": got.spec.Then[0].Payload, "result": got.result, "checkpoint": got.check} {
+		for what, data := range map[string][]byte{"payload": got.spec.Payload, "then": got.spec.Then[0].Payload, "result": got.result,
+			"checkpoint": got.check} {
 			if len(data) == 0 || bytes.Contains(data, []byte("secret")) {
 				t.Errorf("the broker's %s is not encrypted: %q", what, data)
 			}
@@ -166,29 +169,35 @@ func TestKeyringRefusals(t *testing.T) {
 		change   func(f *fake, task *fakeTask) // changes what the broker stores
 		want     func(*testing.T, *fakeTask)
 	}{
-		"as it is":               {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k1")}, nil, ran},
-		"with an older key":      {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k2", "k1")}, nil, ran},
-		"without the key":        {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k2")}, nil, failed(`encrypted with key "k1", which the keyring lacks`)},
-		"without a keyring":      {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{}, nil, failed(`encrypted with key "k1", and the client has no keyring`)},
-		"plain":                  {pawl.DialOptions{}, pawl.DialOptions{Keyring: ring(t, "k1")}, nil, ran},
-		"plain, and not allowed": {pawl.DialOptions{}, pawl.DialOptions{Keyring: ringOf(t, keyring.Config{OnlyEncrypted: true}, "k1")}, nil, poisoned("not encrypted")},
+		"as it is":          {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k1")}, nil, ran},
+		"with an older key": {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k2", "k1")}, nil, ran},
+		"without the key": {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k2")}, nil,
+			failed(`encrypted with key "k1", which the keyring lacks`)},
+		"without a keyring": {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{}, nil,
+			failed(`encrypted with key "k1", and the client has no keyring`)},
+		"plain": {pawl.DialOptions{}, pawl.DialOptions{Keyring: ring(t, "k1")}, nil, ran},
+		"plain, and not allowed": {pawl.DialOptions{}, pawl.DialOptions{Keyring: ringOf(t, keyring.Config{OnlyEncrypted: true}, "k1")}, nil,
+			poisoned("not encrypted")},
 		"another's payload": {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k1")}, func(f *fake, task *fakeTask) {
 			task.spec.Payload = f.tasks["t1"].spec.Payload
 		}, poisoned("it is not what was encrypted for")},
 		"another queue": {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k1")}, func(_ *fake, task *fakeTask) {
 			task.spec.Queue = new("elsewhere")
 		}, poisoned("it is not what was encrypted for")},
-		"another queue, from which tasks are moved": {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ringOf(t, keyring.Config{AcceptFrom: []string{"x", "default"}}, "k1")},
-			func(_ *fake, task *fakeTask) { task.spec.Queue = new("elsewhere") }, ran},
+		"another queue, from which tasks are moved": {pawl.DialOptions{Keyring: ring(t, "k1")},
+			pawl.DialOptions{Keyring: ringOf(t, keyring.Config{AcceptFrom: []string{"x", "default"}}, "k1")}, func(_ *fake, task *fakeTask) {
+				task.spec.Queue = new("elsewhere")
+			}, ran},
 		"one bit": {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k1")}, func(_ *fake, task *fakeTask) {
 			task.spec.Payload[len(task.spec.Payload)-1] ^= 1
 		}, poisoned("it is not what was encrypted for")},
 		"cut": {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k1")}, func(_ *fake, task *fakeTask) {
 			task.spec.Payload = task.spec.Payload[:10]
 		}, poisoned("does not have the format")},
-		"another's checkpoint": {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k1")}, func(_ *fake, task *fakeTask) {
-			task.check = []byte(`{"pawl_encrypted":"AQJrMQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}`)
-		}, poisoned("checkpoint: it is not what was encrypted")},
+		"another's checkpoint": {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k1")},
+			func(_ *fake, task *fakeTask) {
+				task.check = []byte(`{"pawl_encrypted":"AQJrMQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}`)
+			}, poisoned("checkpoint: it is not what was encrypted")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -228,8 +237,8 @@ func TestKeyringRefusals(t *testing.T) {
 	}
 }
 
-// The retry of a request is the same on the wire, and so is a call with the same idempotency key. Otherwise the broker can't see that two payloads are
-// equal.
+// The retry of a request is the same on the wire, and so is a call with the same idempotency key. Otherwise the broker
+// can't see that two payloads are equal.
 func TestKeyringRepeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := sealedBy(t, ring(t, "k1"))
@@ -245,7 +254,8 @@ func TestKeyringRepeats(t *testing.T) {
 			t.Error("two tasks with the same payload have the same ciphertext")
 		}
 		for what, opt := range map[string]pawl.Option{
-			"request id": pawl.RequestID("0192f3a1-0000-7000-8000-000000000001"), "idempotency key": pawl.IdempotencyKey("a"), "unique payload": pawl.Unique(pawltype.UniqueOpts{}),
+			"request id": pawl.RequestID("0192f3a1-0000-7000-8000-000000000001"), "idempotency key": pawl.IdempotencyKey("a"),
+			"unique payload": pawl.Unique(pawltype.UniqueOpts{}),
 		} {
 			first := send(opt)
 			if !bytes.Equal(first, send(opt)) {
@@ -299,8 +309,9 @@ func TestKeyringChecksJSON(t *testing.T) {
 func TestNewKeyring(t *testing.T) {
 	good := payloadKey("k1")
 	for what, keys := range map[string][]keyring.Key{
-		"none": nil, "no id": {{Secret: good.Secret}}, "a space": {{ID: "a b", Secret: good.Secret}}, "a long id": {{ID: strings.Repeat("a", 65), Secret: good.Secret}},
-		"a short secret": {{ID: "a", Secret: good.Secret[:31]}}, "twice": {good, good}, "too many": slices.Repeat([]keyring.Key{good}, 101),
+		"none": nil, "no id": {{Secret: good.Secret}}, "a space": {{ID: "a b", Secret: good.Secret}},
+		"a long id": {{ID: strings.Repeat("a", 65), Secret: good.Secret}}, "a short secret": {{ID: "a", Secret: good.Secret[:31]}},
+		"twice": {good, good}, "too many": slices.Repeat([]keyring.Key{good}, 101),
 	} {
 		if _, err := keyring.New(keyring.Config{Keys: keys}); !errors.Is(err, pawltype.ErrInvalidArgument) {
 			t.Errorf("%s: got %v, want ErrInvalidArgument", what, err)
@@ -308,8 +319,8 @@ func TestNewKeyring(t *testing.T) {
 			t.Errorf("%s: the error reveals the secret: %v", what, err)
 		}
 	}
-	for contentType, want := range map[string]string{"": "-", "application/json": "-", "application/vnd.pawl.encrypted; key=k1": "k1", "application/vnd.pawl.encrypted": "",
-		"application/vnd.pawl.encrypted2; key=k1": "-"} {
+	for contentType, want := range map[string]string{"": "-", "application/json": "-", "application/vnd.pawl.encrypted; key=k1": "k1",
+		"application/vnd.pawl.encrypted": "", "application/vnd.pawl.encrypted2; key=k1": "-"} {
 		id, ok := keyring.EncryptedWith(contentType)
 		if !ok {
 			id = "-"

@@ -17,9 +17,10 @@ import (
 // Options that are set override earlier ones. Others leave them unchanged.
 func TestOptionsAreMerged(t *testing.T) {
 	set := func(word string) DialOptions {
-		return DialOptions{TLS: &tls.Config{ServerName: word}, Plaintext: true, Token: word, Namespace: word, Keyring: new(keyring.Keyring), RetryFor: time.Duration(len(word)),
-			Logger: slog.New(slog.DiscardHandler), NoRouting: true, eager: len(word),
-			Telemetry: Telemetry{TracerProvider: noop.NewTracerProvider(), MeterProvider: noopmetric.NewMeterProvider(), Propagator: propagation.Baggage{}, LinkedTraces: true}}
+		return DialOptions{TLS: &tls.Config{ServerName: word}, Plaintext: true, Token: word, Namespace: word, Keyring: new(keyring.Keyring),
+			RetryFor: time.Duration(len(word)), Logger: slog.New(slog.DiscardHandler), NoRouting: true, eager: len(word),
+			Telemetry: Telemetry{TracerProvider: noop.NewTracerProvider(), MeterProvider: noopmetric.NewMeterProvider(),
+				Propagator: propagation.Baggage{}, LinkedTraces: true}}
 	}
 	for _, x := range []struct{ before, next, want DialOptions }{
 		{set("a"), DialOptions{}, set("a")},
@@ -32,7 +33,8 @@ func TestOptionsAreMerged(t *testing.T) {
 		}
 	}
 	source := func() (string, error) { return "exchanged", nil }
-	for want, list := range map[string][]DialOptions{"exchanged": {{Token: "a"}, {TokenSource: source}}, "b": {{TokenSource: source}, {Token: "b"}}, "exchanged ": {{Token: "a", TokenSource: source}}} {
+	for want, list := range map[string][]DialOptions{"exchanged": {{Token: "a"}, {TokenSource: source}}, "b": {{TokenSource: source},
+		{Token: "b"}}, "exchanged ": {{Token: "a", TokenSource: source}}} {
 		var all DialOptions
 		for _, o := range list {
 			all.merge(&o)

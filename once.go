@@ -26,12 +26,14 @@ const (
 	// minPutOff and maxPutOff bound for how long a task that has waited in vain is snoozed.
 	minPutOff = time.Second
 	maxPutOff = 30 * time.Second
-	// recordTime bounds recording an effect that has happened. It may outlast the handler's context: an effect that isn't recorded is repeated.
+	// recordTime bounds recording an effect that has happened. It may outlast the handler's context: an effect that isn't
+	// recorded is repeated.
 	recordTime = 10 * time.Second
 )
 
-// Once is Claim.Once for effects that have a result: at most 64 KiB of JSON, or about 48 KiB with a Keyring, which later tasks get
-// instead of running fn. If a recorded result no longer fits R, because another version of the program recorded it, the error names the key.
+// Once is Claim.Once for effects that have a result: at most 64 KiB of JSON, or about 48 KiB with a Keyring, which
+// later tasks get instead of running fn. If a recorded result no longer fits R, because another version of the program
+// recorded it, the error names the key.
 func Once[R any](ctx context.Context, t Claimed, key string, fn func(ctx context.Context) (R, error)) (R, error) {
 	return OnceFor(ctx, t, 0, key, fn)
 }

@@ -59,8 +59,8 @@ func (c *nodes) wantStreams(what string, got []string, want ...string) {
 	}
 }
 
-// A stream that was opened without knowing the leader soon moves to it. When the leader moves, the stream stays for a while, and follows if the new
-// leader remains. No task is lost or run twice because of it.
+// A stream that was opened without knowing the leader soon moves to it. When the leader moves, the stream stays for a
+// while, and follows if the new leader remains. No task is lost or run twice because of it.
 func TestStreamMovesToLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
@@ -132,9 +132,11 @@ func TestStreamStays(t *testing.T) {
 		queues  []string
 		opts    []pawl.DialOptions
 	}{
-		"idle":            {queues: nil},
-		"half and half":   {prepare: func(c *nodes) { c.homes["b"], c.leaders[1], c.leaders[2] = 2, "n1", "n2" }, queues: []string{"default", "b"}},
-		"two and three":   {prepare: func(c *nodes) { c.homes["b"], c.leaders[1], c.leaders[2] = 2, "n1", "n2" }, queues: []string{"default", "default", "b", "b", "b"}},
+		"idle": {queues: nil},
+		"half and half": {prepare: func(c *nodes) { c.homes["b"], c.leaders[1], c.leaders[2] = 2, "n1", "n2" },
+			queues: []string{"default", "b"}},
+		"two and three": {prepare: func(c *nodes) { c.homes["b"], c.leaders[1], c.leaders[2] = 2, "n1", "n2" }, queues: []string{"default",
+			"default", "b", "b", "b"}},
 		"out of reach":    {prepare: func(c *nodes) { delete(c.pipes, "n2:7295") }, queues: []string{"default"}},
 		"without direct":  {opts: []pawl.DialOptions{{NoRouting: true}}, queues: []string{"default"}},
 		"nobody leads it": {prepare: func(c *nodes) { c.leaders[1] = "" }, queues: []string{"default"}},

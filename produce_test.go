@@ -164,8 +164,8 @@ func TestHungShardHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// The connection breaks between a frame and its answer: the frame is sent again with the same request ids, and its tasks are created once. A client
-// without retries gets an error, since the frame may or may not have been handled.
+// The connection breaks between a frame and its answer: the frame is sent again with the same request ids, and its
+// tasks are created once. A client without retries gets an error, since the frame may or may not have been handled.
 func TestCutBetweenFrameAndAnswer(t *testing.T) {
 	for _, n := range []int{1, 5} {
 		synctest.Test(t, func(t *testing.T) {
@@ -189,7 +189,8 @@ func TestCutBetweenFrameAndAnswer(t *testing.T) {
 			}
 			for i, e := range out {
 				if e.Err != nil || !e.Ref.Duplicate || f.enqueues[0][i].GetRequestId() != f.enqueues[1][i].GetRequestId() {
-					t.Errorf("item %d: %+v, with the requests %v and %v, want a duplicate with the same request id", i, e, f.enqueues[0][i], f.enqueues[1][i])
+					t.Errorf("item %d: %+v, with the requests %v and %v, want a duplicate with the same request id", i, e,
+						f.enqueues[0][i], f.enqueues[1][i])
 				}
 			}
 		})
@@ -265,8 +266,8 @@ func TestNewTokenOpensNewStream(t *testing.T) {
 	})
 }
 
-// A token expires while a frame is in flight that the server has not started. The frame is sent over a stream with the token that is valid by then. If
-// there is none, the caller gets the error immediately.
+// A token expires while a frame is in flight that the server has not started. The frame is sent over a stream with the
+// token that is valid by then. If there is none, the caller gets the error immediately.
 func TestTokenExpiresInFlight(t *testing.T) {
 	for _, good := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -352,8 +353,8 @@ func TestCallerAbandonsFrame(t *testing.T) {
 	})
 }
 
-// A server that does not read delays neither a caller that gives up nor Close. When it reads again, all frames whose callers still wait are sent, and no
-// others.
+// A server that does not read delays neither a caller that gives up nor Close. When it reads again, all frames whose
+// callers still wait are sent, and no others.
 func TestServerDoesNotRead(t *testing.T) {
 	for _, closes := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

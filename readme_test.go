@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestReadmeCompiles checks that each Go program in the README is formatted and compiles unchanged, in a folder of the clone and in a separate module
-// that is created as the README describes.
+// TestReadmeCompiles checks that each Go program in the README is formatted and compiles unchanged, in a folder of the
+// clone and in a separate module that is created as the README describes.
 func TestReadmeCompiles(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {

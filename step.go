@@ -24,8 +24,9 @@ const maxStepName = 256
 // is too large, Step returns a DeadLetter error: fn has run, and a retry would run it again. If a recorded result doesn't fit R,
 // because another version of the program recorded it, the error names the step; a field that R lacks doesn't fit.
 //
-// Results are kept in the task's checkpoint: 64 KiB for all steps and the handler's own checkpoint together, and with a Keyring
-// about 48 KiB. They are removed when the task succeeds. A name is at most 256 bytes. Goroutines may run steps concurrently; steps of the same name wait for each other.
+// Results are kept in the task's checkpoint: 64 KiB for all steps and the handler's own checkpoint together, and with a
+// Keyring about 48 KiB. They are removed when the task succeeds. A name is at most 256 bytes. Goroutines may run steps
+// concurrently; steps of the same name wait for each other.
 //
 // A crash between the effect of fn and its record makes fn run again: docs/idempotency.md says what helps.
 func Step[R any](ctx context.Context, t Claimed, name string, fn func(ctx context.Context) (R, error)) (R, error) {

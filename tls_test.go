@@ -77,8 +77,8 @@ func (c *tapped) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// Connections to the leaders that a map names are like those to the addresses of Dial: TLS with the same roots, each node under its own name. A node
-// with another name is not used, and nothing is ever sent in plaintext.
+// Connections to the leaders that a map names are like those to the addresses of Dial: TLS with the same roots, each
+// node under its own name. A node with another name is not used, and nothing is ever sent in plaintext.
 func TestTLSToEachNode(t *testing.T) {
 	for _, addr := range []string{"n1:7295", "n1:7295,n1:7295", "https://n1:7295"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -127,7 +127,8 @@ func TestTLSNeverFallsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startNodes(t)
 		w := &wire{dial: c.dial, first: map[string]string{}}
-		for addr, opts := range map[string][]pawl.DialOptions{"n1:7295": {pawl.DialOptions{TLS: &tls.Config{}, Plaintext: true}}, "https://n2:7295": {pawl.DialOptions{Plaintext: true}}, "https://n1:7295,https://n3:7295": nil} {
+		for addr, opts := range map[string][]pawl.DialOptions{"n1:7295": {pawl.DialOptions{TLS: &tls.Config{}, Plaintext: true}},
+			"https://n2:7295": {pawl.DialOptions{Plaintext: true}}, "https://n1:7295,https://n3:7295": nil} {
 			client := c.client(addr, append(opts, pawl.DialOptions{Dialer: w.connect, RetryFor: time.Minute})...)
 			if _, err := client.Enqueue(t.Context(), welcome{}); !errors.Is(err, pawltype.ErrUnavailable) {
 				t.Errorf("%s: %v, want ErrUnavailable", addr, err)
@@ -147,7 +148,8 @@ func TestTLSNeverFallsBack(t *testing.T) {
 
 // A client without TLS gets an error that says that the server may require it, whatever kind of server it is.
 func TestPlaintextToTLS(t *testing.T) {
-	for name, answer := range map[string]string{"a refusal of HTTP/1.1": "HTTP/1.1 400 Bad Request\r\n\r\n", "an alert of TLS": "\x15\x03\x01\x00\x02\x02\x46"} {
+	for name, answer := range map[string]string{"a refusal of HTTP/1.1": "HTTP/1.1 400 Bad Request\r\n\r\n",
+		"an alert of TLS": "\x15\x03\x01\x00\x02\x02\x46"} {
 		synctest.Test(t, func(t *testing.T) {
 			dial := func(context.Context, string) (net.Conn, error) {
 				here, there := net.Pipe()

@@ -21,7 +21,8 @@ func TestUniqueIsSent(t *testing.T) {
 			{pawltype.UniqueOpts{Key: "k", OnConflict: pawltype.OnConflictKeep}, "k [] ON_CONFLICT_KEEP"},
 			{pawltype.UniqueOpts{OnConflict: pawltype.OnConflictReplace}, " [] ON_CONFLICT_REPLACE"},
 			{pawltype.UniqueOpts{OnConflict: pawltype.OnConflictKeepLast}, " [] ON_CONFLICT_KEEP_LAST"},
-			{pawltype.UniqueOpts{States: []pawltype.State{pawltype.StateReady, pawltype.StateDead}, OnConflict: pawltype.OnConflictReject}, " [STATE_READY STATE_DEAD] ON_CONFLICT_REJECT"},
+			{pawltype.UniqueOpts{States: []pawltype.State{pawltype.StateReady, pawltype.StateDead}, OnConflict: pawltype.OnConflictReject},
+				" [STATE_READY STATE_DEAD] ON_CONFLICT_REJECT"},
 		} {
 			if _, err := client.Enqueue(t.Context(), welcome{}, pawl.Unique(c.unique)); err != nil {
 				t.Fatal(err)
@@ -32,9 +33,11 @@ func TestUniqueIsSent(t *testing.T) {
 			}
 		}
 		for want, bad := range map[string]pawl.Option{ // unknown words have no number in the protocol, so the broker could not name them
-			`unique.key: "\xff" is not valid UTF-8`:                                    pawl.Unique(pawltype.UniqueOpts{Key: "\xff"}),
-			`unique.states: "odd" is not a state`:                                      pawl.Unique(pawltype.UniqueOpts{States: []pawltype.State{"odd"}}),
-			`unique.states: "" is not a state`:                                         pawl.Unique(pawltype.UniqueOpts{States: []pawltype.State{""}}),
+			`unique.key: "\xff" is not valid UTF-8`: pawl.Unique(pawltype.UniqueOpts{Key: "\xff"}),
+			`unique.states: "odd" is not a state`: pawl.Unique(pawltype.UniqueOpts{
+				States: []pawltype.State{"odd"}}),
+			`unique.states: "" is not a state`: pawl.Unique(pawltype.UniqueOpts{
+				States: []pawltype.State{""}}),
 			`unique.on_conflict: "odd" is not keep, replace, keep_last or reject`:      pawl.Unique(pawltype.UniqueOpts{OnConflict: "odd"}),
 			`unique.on_conflict: "odd\nodd" is not keep, replace, keep_last or reject`: pawl.Unique(pawltype.UniqueOpts{OnConflict: "odd\nodd"}),
 			`priority: "urgent" is not high, normal or low`:                            pawl.Priority("urgent"),

@@ -31,10 +31,10 @@ type WorkerConfig struct {
 	Name         string        // shown in attempt logs and in lists of workers; default host/pid
 	Logger       *slog.Logger  // default: the client's
 
-	// OnError is called for each run that has failed, with the error as it was logged, for example to send it to an error tracker. Runs that were
-	// stopped, because the worker drains, the task was cancelled or the lease was lost, have not failed; nor have those that discard or snooze
-	// their tasks. OnError runs before the slot takes another task, and a worker that drains waits for it as for a handler. Its context has the
-	// handler's values, and has not ended.
+	// OnError is called for each run that has failed, with the error as it was logged, for example to send it to an error
+	// tracker. Runs that were stopped, because the worker drains, the task was cancelled or the lease was lost, have not
+	// failed; nor have those that discard or snooze their tasks. OnError runs before the slot takes another task, and a
+	// worker that drains waits for it as for a handler. Its context has the handler's values, and has not ended.
 	OnError func(ctx context.Context, c *Claim, err error)
 	// OnPanic is called instead of OnError for a run that has panicked. nil: OnError is called, with a *pawltype.PanicError.
 	OnPanic func(ctx context.Context, c *Claim, panicked *pawltype.PanicError)
@@ -80,15 +80,17 @@ func NewWorker(client *Client, mux *Mux, cfg WorkerConfig) *Worker {
 	return &Worker{client: client, mux: mux, cfg: cfg}
 }
 
-// Run claims and runs tasks until ctx ends, and then drains: it takes no more tasks, lets handlers finish for DrainTimeout, ends the remaining
-// contexts with ErrDraining, releases those tasks so that no attempt is used, and returns nil. A handler that is still running a second later
-// is left behind. The contexts of handlers have the values of ctx, but don't end with it.
+// Run claims and runs tasks until ctx ends, and then drains: it takes no more tasks, lets handlers finish for
+// DrainTimeout, ends the remaining contexts with ErrDraining, releases those tasks so that no attempt is used, and
+// returns nil. A handler that is still running a second later is left behind. The contexts of handlers have the values
+// of ctx, but don't end with it.
 //
-// If the connection breaks, the worker reconnects for as long as it takes. Handlers keep running meanwhile, and their outcomes are reported
-// afterwards. Run returns an error if the configuration is invalid, if the broker refuses the worker when it first connects, if it later rejects the
-// worker's credentials for a minute (ErrUnauthenticated, ErrPermissionDenied: the token was revoked or has expired), if the client was closed
-// (ErrClosed), or if, at the end, the outcomes of some tasks could not be reported: those run again after their leases expire. The program should
-// then exit, so that its supervisor notices.
+// If the connection breaks, the worker reconnects for as long as it takes. Handlers keep running meanwhile, and their
+// outcomes are reported afterwards. Run returns an error if the configuration is invalid, if the broker refuses the
+// worker when it first connects, if it later rejects the worker's credentials for a minute (ErrUnauthenticated,
+// ErrPermissionDenied: the token was revoked or has expired), if the client was closed (ErrClosed), or if, at the end,
+// the outcomes of some tasks could not be reported: those run again after their leases expire. The program should then
+// exit, so that its supervisor notices.
 func (w *Worker) Run(ctx context.Context) error {
 	hello, err := w.hello()
 	if err != nil {
@@ -135,7 +137,8 @@ func (w *Worker) hello() (*pawlv1.WorkHello, error) {
 	host, _ := os.Hostname()
 	return &pawlv1.WorkHello{
 		Queues: shares, Order: order, Types: types, Lease: convert.Duration(w.cfg.Lease), Worker: w.cfg.Name,
-		MaxBytes: w.cfg.MaxBytes, Host: convert.CutText(host, 256), Pid: convert.Int32(os.Getpid()), Version: version.Version, Slots: convert.Int32(w.cfg.Concurrency), Instance: rand.Text(),
+		MaxBytes: w.cfg.MaxBytes, Host: convert.CutText(host, 256), Pid: convert.Int32(os.Getpid()), Version: version.Version,
+		Slots: convert.Int32(w.cfg.Concurrency), Instance: rand.Text(),
 	}, nil
 }
 
@@ -174,9 +177,10 @@ func (w *Worker) newRun(ctx context.Context, hello *pawlv1.WorkHello) *work.Run 
 	if c.core.Router != nil {
 		router = c.core.Router
 	}
-	return work.NewRun(ctx, work.Config{Caller: c.core.Caller, Worker: pawlv1.NewWorkerServiceClient(c.core), Calls: lease.NewCalls(c.core.Caller, c.core.Telemetry), Router: router, Telemetry: c.core.Telemetry, Log: w.cfg.Logger,
-		Hello: hello, Name: w.cfg.Name, Concurrency: w.cfg.Concurrency, DrainTimeout: w.cfg.DrainTimeout,
-		NewJob: func(p *pawlv1.ClaimedTask, h lease.Holder) work.Job {
+	return work.NewRun(ctx, work.Config{Caller: c.core.Caller, Worker: pawlv1.NewWorkerServiceClient(c.core),
+		Calls: lease.NewCalls(c.core.Caller, c.core.Telemetry), Router: router, Telemetry: c.core.Telemetry, Log: w.cfg.Logger, Hello: hello,
+		Name: w.cfg.Name, Concurrency: w.cfg.Concurrency, DrainTimeout: w.cfg.DrainTimeout, NewJob: func(p *pawlv1.ClaimedTask,
+			h lease.Holder) work.Job {
 			j := &job{worker: w, handle: handle}
 			unreadable := outcome.OpenClaimed(c.core.Conn, p)
 			j.claim.set(p, h)

@@ -144,7 +144,8 @@ func TestReconnectResendsAcks(t *testing.T) {
 	})
 }
 
-// Without a connection, handlers keep running, and their outcomes are reported once there is one. A lease that expires meanwhile ends the context.
+// Without a connection, handlers keep running, and their outcomes are reported once there is one. A lease that expires
+// meanwhile ends the context.
 func TestLongOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
@@ -195,7 +196,8 @@ func TestSilentStreamIsReopened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)
 		var log strings.Builder
-		w, stop := work(t, client, handle(func(context.Context, *pawl.Task[welcome]) error { return nil }), pawl.WorkerConfig{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		w, stop := work(t, client, handle(func(context.Context, *pawl.Task[welcome]) error { return nil }),
+			pawl.WorkerConfig{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		f.set(func() {
 			for s := range f.streams {
 				s.credit = 0

@@ -59,7 +59,9 @@ func TestOnErrorAndOnPanic(t *testing.T) {
 						first = false
 						return c.run(ctx)
 					})
-					cfg := pawl.WorkerConfig{Concurrency: 1, DrainTimeout: -1, OnError: func(ctx context.Context, c *pawl.Claim, err error) { tell(ctx, c, err.Error()) }}
+					cfg := pawl.WorkerConfig{Concurrency: 1, DrainTimeout: -1, OnError: func(ctx context.Context, c *pawl.Claim, err error) {
+						tell(ctx, c, err.Error())
+					}}
 					if both {
 						cfg.OnPanic = func(ctx context.Context, c *pawl.Claim, p *pawltype.PanicError) {
 							if !errors.Is(p, boom) || !strings.Contains(string(p.Stack), "worker_hooks_test.go") {

@@ -159,17 +159,26 @@ func TestHandlerErrorsDecideOutcome(t *testing.T) {
 		run  func(context.Context, *pawl.Task[welcome]) error
 		want string // state, then the settle request
 	}{
-		"plain":      {func(context.Context, *pawl.Task[welcome]) error { return fmt.Errorf("send: %w", boom) }, "RETRYING RETRY 0s *errors.errorString send: boom"},
-		"retry in":   {func(context.Context, *pawl.Task[welcome]) error { return pawl.RetryIn(time.Hour, boom) }, "RETRYING RETRY 1h0m0s *errors.errorString boom"},
-		"dead":       {func(context.Context, *pawl.Task[welcome]) error { return pawl.DeadLetter(boom) }, "DEAD DEAD 0s *errors.errorString boom"},
-		"wrapped":    {func(context.Context, *pawl.Task[welcome]) error { return fmt.Errorf("x: %w", pawl.DeadLetter(boom)) }, "DEAD DEAD 0s *errors.errorString x: boom"},
-		"discard":    {func(context.Context, *pawl.Task[welcome]) error { return pawl.Discard(boom) }, "DISCARDED DISCARD 0s *errors.errorString boom"},
-		"poison":     {func(context.Context, *pawl.Task[welcome]) error { return pawl.Poison(boom) }, "POISONED POISON 0s *errors.errorString boom"},
-		"snooze":     {func(context.Context, *pawl.Task[welcome]) error { return pawl.Snooze(time.Minute) }, "SCHEDULED release 1m0s"},
-		"panic":      {func(context.Context, *pawl.Task[welcome]) error { panic("oh") }, "RETRYING RETRY 0s panic panic: oh"},
-		"goexit":     {func(context.Context, *pawl.Task[welcome]) error { runtime.Goexit(); return nil }, "RETRYING RETRY 0s *errors.errorString handler called runtime.Goexit"},
-		"not UTF-8":  {func(context.Context, *pawl.Task[welcome]) error { return errors.New("\xff!") }, "RETRYING RETRY 0s *errors.errorString \uFFFD!"},
-		"big result": {func(_ context.Context, t *pawl.Task[welcome]) error { return t.SetResult(make([]byte, 1<<20)) }, "DEAD DEAD 0s *pawltype.Error pawl: payload_too_large"},
+		"plain": {func(context.Context, *pawl.Task[welcome]) error { return fmt.Errorf("send: %w", boom) },
+			"RETRYING RETRY 0s *errors.errorString send: boom"},
+		"retry in": {func(context.Context, *pawl.Task[welcome]) error { return pawl.RetryIn(time.Hour, boom) },
+			"RETRYING RETRY 1h0m0s *errors.errorString boom"},
+		"dead": {func(context.Context, *pawl.Task[welcome]) error { return pawl.DeadLetter(boom) },
+			"DEAD DEAD 0s *errors.errorString boom"},
+		"wrapped": {func(context.Context, *pawl.Task[welcome]) error { return fmt.Errorf("x: %w", pawl.DeadLetter(boom)) },
+			"DEAD DEAD 0s *errors.errorString x: boom"},
+		"discard": {func(context.Context, *pawl.Task[welcome]) error { return pawl.Discard(boom) },
+			"DISCARDED DISCARD 0s *errors.errorString boom"},
+		"poison": {func(context.Context, *pawl.Task[welcome]) error { return pawl.Poison(boom) },
+			"POISONED POISON 0s *errors.errorString boom"},
+		"snooze": {func(context.Context, *pawl.Task[welcome]) error { return pawl.Snooze(time.Minute) }, "SCHEDULED release 1m0s"},
+		"panic":  {func(context.Context, *pawl.Task[welcome]) error { panic("oh") }, "RETRYING RETRY 0s panic panic: oh"},
+		"goexit": {func(context.Context, *pawl.Task[welcome]) error { runtime.Goexit(); return nil },
+			"RETRYING RETRY 0s *errors.errorString handler called runtime.Goexit"},
+		"not UTF-8": {func(context.Context, *pawl.Task[welcome]) error { return errors.New("\xff!") },
+			"RETRYING RETRY 0s *errors.errorString \uFFFD!"},
+		"big result": {func(_ context.Context, t *pawl.Task[welcome]) error { return t.SetResult(make([]byte, 1<<20)) },
+			"DEAD DEAD 0s *pawltype.Error pawl: payload_too_large"},
 		"timeout": {func(ctx context.Context, _ *pawl.Task[welcome]) error { <-ctx.Done(); return context.Cause(ctx) },
 			"RETRYING RETRY 0s timeout timed out after 20s: context deadline exceeded"},
 	} {
@@ -183,7 +192,8 @@ func TestHandlerErrorsDecideOutcome(t *testing.T) {
 				frames := f.frames()
 				last := frames[len(frames)-1]
 				for _, r := range last.Fails {
-					got += fmt.Sprint(" ", strings.TrimPrefix(r.Outcome.String(), "FAIL_OUTCOME_"), " ", r.RetryIn.AsDuration(), " ", r.Error.Type, " ", r.Error.Message)
+					got += fmt.Sprint(" ", strings.TrimPrefix(r.Outcome.String(), "FAIL_OUTCOME_"), " ", r.RetryIn.AsDuration(), " ", r.Error.Type,
+						" ", r.Error.Message)
 					if (name == "panic") != strings.Contains(r.Error.Stack, "worker_test.go") {
 						t.Errorf("the stack is %q, want one only after a panic", r.Error.Stack)
 					}
@@ -448,7 +458,8 @@ func TestSilentWorkerIsServed(t *testing.T) {
 			f, client := start(t)
 			done := make(chan error, 1)
 			go func() {
-				done <- pawl.NewWorker(client, handle(func(context.Context, *pawl.Task[welcome]) error { return nil }), pawl.WorkerConfig{}).Run(t.Context())
+				done <- pawl.NewWorker(client, handle(func(context.Context, *pawl.Task[welcome]) error { return nil }),
+					pawl.WorkerConfig{}).Run(t.Context())
 			}()
 			time.Sleep(lasts)
 			f.set(func() { f.greet = func(*pawlv1.WorkHello) error { return status.Error(codes.PermissionDenied, "no") } })
@@ -462,8 +473,8 @@ func TestSilentWorkerIsServed(t *testing.T) {
 	}
 }
 
-// A worker that was served, and then refused for a minute, ends with that error, and so do the contexts of its handlers. A worker that the broker
-// refuses as unavailable keeps running.
+// A worker that was served, and then refused for a minute, ends with that error, and so do the contexts of its
+// handlers. A worker that the broker refuses as unavailable keeps running.
 func TestUnauthorizedWorkerEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		code codes.Code
@@ -573,7 +584,8 @@ func TestClaimsByHand(t *testing.T) {
 		if err := errors.Join(c.SetResult(1), claims.New(client).Ack(t.Context(), c), claims.New(client).Ack(t.Context(), c)); err != nil {
 			t.Errorf("acking twice: %v", err)
 		}
-		if s, err := claims.New(client).Fail(t.Context(), claimed[1], pawl.DeadLetter(errors.New("x"))); err != nil || s.State != pawltype.StateDead {
+		if s, err := claims.New(client).Fail(t.Context(), claimed[1], pawl.DeadLetter(errors.New("x"))); err != nil ||
+			s.State != pawltype.StateDead {
 			t.Errorf("Fail = %+v, %v, want dead", s, err)
 		}
 		if s, err := claims.New(client).Release(t.Context(), claimed[2], time.Minute); err != nil || s.State != pawltype.StateScheduled {
@@ -582,8 +594,10 @@ func TestClaimsByHand(t *testing.T) {
 		f.set(func() { f.tasks[claimed[3].ID].token = "other" })
 		_, err = claims.New(client).Extend(t.Context(), claimed[3], claims.Extension{})
 		wantErr(t, "extend", err, pawltype.ErrStaleClaim)
-		out, err := claims.New(client).SettleAll(t.Context(), []claims.Settlement{{Claim: claimed[4], Err: pawl.Snooze(time.Second)}, {Claim: claimed[3]}, {Claim: c}})
-		if err != nil || len(out) != 3 || out[0].State != pawltype.StateScheduled || !errors.Is(out[1].Err, pawltype.ErrStaleClaim) || out[2].State != pawltype.StateSucceeded {
+		out, err := claims.New(client).SettleAll(t.Context(), []claims.Settlement{{Claim: claimed[4], Err: pawl.Snooze(time.Second)},
+			{Claim: claimed[3]}, {Claim: c}})
+		if err != nil || len(out) != 3 || out[0].State != pawltype.StateScheduled || !errors.Is(out[1].Err, pawltype.ErrStaleClaim) ||
+			out[2].State != pawltype.StateSucceeded {
 			t.Errorf("SettleAll = %+v, %v", out, err)
 		}
 		got := f.task(t, c.ID)
@@ -620,8 +634,8 @@ func TestMux(t *testing.T) {
 	}
 }
 
-// A stream that is silent is reopened after a minute, and less and less often if it stays silent. Once it is heard from again, it is reopened after a
-// minute again.
+// A stream that is silent is reopened after a minute, and less and less often if it stays silent. Once it is heard from
+// again, it is reopened after a minute again.
 func TestIdleStreamIsReopenedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, client := start(t)

@@ -40,8 +40,9 @@ type TokenSpec struct {
 	AllNamespaces bool
 	Life          time.Duration // at most 10 years, or NeverExpires; 0: 90 days, but NeverExpires with Certificate
 	// Certificate makes a token without a secret, for callers that present a client certificate with this name:
-	// "uri:spiffe://example.com/billing", "dns:billing.example.com", "email:ops@example.com" or "subject:CN=billing,O=Example", the whole subject
-	// as in RFC 2253. A name can belong to one token only, and only an admin of all namespaces and queues may create such a token.
+	// "uri:spiffe://example.com/billing", "dns:billing.example.com", "email:ops@example.com" or
+	// "subject:CN=billing,O=Example", the whole subject as in RFC 2253. A name can belong to one token only, and only an
+	// admin of all namespaces and queues may create such a token.
 	Certificate string
 	// SQS also gives the token an access key, with which Amazon SQS clients sign their requests. It can't be combined with Certificate.
 	SQS bool
@@ -108,8 +109,9 @@ func (a Access) WhoAmI(ctx context.Context) (*Identity, error) {
 	if err != nil {
 		return nil, fmt.Errorf("who am I: %w", err)
 	}
-	return &Identity{TokenRequired: p.GetTokenRequired(), Name: p.GetName(), Roles: rolesOf(p.GetRoles()), Namespace: p.GetNamespace(), AllNamespaces: p.GetAllNamespaces(),
-		Queues: p.GetQueues(), ExpiresAt: convert.Time(p.GetExpiresAt()), Certificate: p.GetCertificate()}, nil
+	return &Identity{TokenRequired: p.GetTokenRequired(), Name: p.GetName(), Roles: rolesOf(p.GetRoles()), Namespace: p.GetNamespace(),
+			AllNamespaces: p.GetAllNamespaces(), Queues: p.GetQueues(), ExpiresAt: convert.Time(p.GetExpiresAt()), Certificate: p.GetCertificate()},
+		nil
 }
 
 func rolesOf(names []string) (roles []Role) {
@@ -146,7 +148,8 @@ func (a Access) CreateToken(ctx context.Context, t TokenSpec) (*NewToken, error)
 	if err != nil {
 		return nil, err
 	}
-	req := &pawlv1.AddTokenRequest{Name: t.Name, Queues: t.Queues, AllNamespaces: t.AllNamespaces, Certificate: convert.Text(t.Certificate), Sqs: t.SQS, RequestId: convert.Text(request)}
+	req := &pawlv1.AddTokenRequest{Name: t.Name, Queues: t.Queues, AllNamespaces: t.AllNamespaces, Certificate: convert.Text(t.Certificate),
+		Sqs: t.SQS, RequestId: convert.Text(request)}
 	for _, role := range t.Roles {
 		req.Roles = append(req.Roles, string(role))
 	}
@@ -180,7 +183,8 @@ func (a Access) RotateToken(ctx context.Context, of TokenName, r Rotation) (*New
 // RevokeToken revokes a token and ends the streams and waiting calls that use it. unconfirmed lists the nodes that did not acknowledge it
 // within a second; a node that hears nothing from the cluster for 10 s stops accepting tokens.
 func (a Access) RevokeToken(ctx context.Context, of TokenName) (unconfirmed []string, err error) {
-	p, err := operate(ctx, a.calls, false, pawlv1.NewAccessServiceClient(a.rpc).RevokeToken, &pawlv1.RevokeTokenRequest{Name: of.Name, AllNamespaces: of.AllNamespaces})
+	p, err := operate(ctx, a.calls, false, pawlv1.NewAccessServiceClient(a.rpc).RevokeToken, &pawlv1.RevokeTokenRequest{Name: of.Name,
+		AllNamespaces: of.AllNamespaces})
 	if err != nil {
 		return nil, fmt.Errorf("revoke token %q: %w", of.Name, err)
 	}
@@ -189,7 +193,8 @@ func (a Access) RevokeToken(ctx context.Context, of TokenName) (unconfirmed []st
 
 // GetToken returns a token, or ErrNotFound if there is none.
 func (a Access) GetToken(ctx context.Context, of TokenName) (*Token, error) {
-	p, err := operate(ctx, a.calls, true, pawlv1.NewAccessServiceClient(a.rpc).GetToken, &pawlv1.GetTokenRequest{Name: of.Name, AllNamespaces: of.AllNamespaces})
+	p, err := operate(ctx, a.calls, true, pawlv1.NewAccessServiceClient(a.rpc).GetToken, &pawlv1.GetTokenRequest{Name: of.Name,
+		AllNamespaces: of.AllNamespaces})
 	if err != nil {
 		return nil, fmt.Errorf("token %q: %w", of.Name, err)
 	}
@@ -212,7 +217,8 @@ func (a Access) ListTokens(ctx context.Context, f TokenFilter) iter.Seq2[*Token,
 
 // ListTokensPage returns one page of tokens.
 func (a Access) ListTokensPage(ctx context.Context, f TokenFilter, page pawltype.PageRequest) (pawltype.Page[*Token], error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewAccessServiceClient(a.rpc).ListTokens, &pawlv1.ListTokensRequest{AllNamespaces: f.AllNamespaces, Pattern: convert.Text(f.Pattern), Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewAccessServiceClient(a.rpc).ListTokens, &pawlv1.ListTokensRequest{
+		AllNamespaces: f.AllNamespaces, Pattern: convert.Text(f.Pattern), Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
 		return pawltype.Page[*Token]{}, fmt.Errorf("list tokens: %w", err)
 	}
@@ -220,7 +226,8 @@ func (a Access) ListTokensPage(ctx context.Context, f TokenFilter, page pawltype
 }
 
 func tokenInfoOf(p *pawlv1.Token) *Token {
-	return &Token{Name: p.GetName(), Namespace: p.GetNamespace(), Roles: rolesOf(p.GetRoles()), Queues: p.GetQueues(), CreatedBy: p.GetCreatedBy(),
-		CreatedAt: convert.Time(p.GetCreatedAt()), ExpiresAt: convert.Time(p.GetExpiresAt()), RotatedAt: convert.Time(p.GetRotatedAt()), OldUntil: convert.Time(p.GetOldUntil()),
-		UsedAt: convert.Time(p.GetUsedAt()), Certificate: p.GetCertificate(), AccessKeyID: p.GetAccessKeyId()}
+	return &Token{Name: p.GetName(), Namespace: p.GetNamespace(), Roles: rolesOf(p.GetRoles()), Queues: p.GetQueues(),
+		CreatedBy: p.GetCreatedBy(), CreatedAt: convert.Time(p.GetCreatedAt()), ExpiresAt: convert.Time(p.GetExpiresAt()),
+		RotatedAt: convert.Time(p.GetRotatedAt()), OldUntil: convert.Time(p.GetOldUntil()), UsedAt: convert.Time(p.GetUsedAt()),
+		Certificate: p.GetCertificate(), AccessKeyID: p.GetAccessKeyId()}
 }

@@ -151,7 +151,8 @@ func checkReason(reason string) error {
 }
 
 // operate makes a call with the actor and the reason.
-func operate[Req, Resp any](ctx context.Context, a calls, repeat bool, do func(context.Context, Req, ...grpc.CallOption) (Resp, error), req Req) (Resp, error) {
+func operate[Req, Resp any](ctx context.Context, a calls, repeat bool, do func(context.Context, Req, ...grpc.CallOption) (Resp, error),
+	req Req) (Resp, error) {
 	ctx, err := a.acting(ctx)
 	if err != nil {
 		var none Resp

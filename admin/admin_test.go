@@ -23,10 +23,11 @@ func TestActorAndReason(t *testing.T) {
 		actor, reason string
 		refused       string
 	}{
-		"nobody":          {"", "", ""},
-		"all of ASCII":    {" lena@example.com~", "", ""},
-		"a long name":     {strings.Repeat("a", 256), "", ""},
-		"a longer one":    {strings.Repeat("a", 257), "", `actor: "` + strings.Repeat("a", 256) + `" has 257 characters, at most 256 are allowed`},
+		"nobody":       {"", "", ""},
+		"all of ASCII": {" lena@example.com~", "", ""},
+		"a long name":  {strings.Repeat("a", 256), "", ""},
+		"a longer one": {strings.Repeat("a", 257), "", `actor: "` + strings.Repeat("a", 256) +
+			`" has 257 characters, at most 256 are allowed`},
 		"a line":          {"a\nb", "", `actor: "a\nb" has characters other than printable ASCII`},
 		"below them":      {"\x1f", "", "has characters other than"},
 		"above them":      {"\x7f", "", "has characters other than"},
@@ -143,7 +144,8 @@ func TestOperationWait(t *testing.T) {
 		reply.(*pawlv1.GetOperationResponse).Operation = &pawlv1.Operation{State: pawlv1.OperationState_OPERATION_STATE_RUNNING}
 		s.client.Close()
 	}
-	if _, err := operator.Operations().Wait(t.Context(), "o", nil); !errors.Is(err, pawltype.ErrClosed) || !strings.HasPrefix(err.Error(), `operation "o": `) {
+	if _, err := operator.Operations().Wait(t.Context(), "o", nil); !errors.Is(err, pawltype.ErrClosed) || !strings.HasPrefix(err.Error(),
+		`operation "o": `) {
 		t.Errorf("Wait with a closed client: %v, want ErrClosed with the operation's id", err)
 	}
 }
@@ -152,7 +154,8 @@ func TestOperationWait(t *testing.T) {
 func TestStatsOfUnevenSeries(t *testing.T) {
 	s, operator := start(t)
 	s.answer = func(reply any) {
-		reply.(*pawlv1.GetQueueStatsResponse).Stats = &pawlv1.Stats{Series: &pawlv1.Series{Enqueued: []int64{1, 2, 3}, Claimed: []int64{4, 5}, Dead: []int64{6, 7, 8, 9}}}
+		reply.(*pawlv1.GetQueueStatsResponse).Stats = &pawlv1.Stats{Series: &pawlv1.Series{Enqueued: []int64{1, 2, 3}, Claimed: []int64{4, 5},
+			Dead: []int64{6, 7, 8, 9}}}
 	}
 	got, err := operator.Queues().Stats(t.Context(), "mail", 0)
 	if want := "[{1 4 0 0 0 6 0 0 0 0} {2 5 0 0 0 7 0 0 0 0} {3 0 0 0 0 8 0 0 0 0}]"; err != nil || fmt.Sprint(got.Series) != want {
@@ -198,9 +201,11 @@ func TestIncompleteLists(t *testing.T) {
 		{}: false, {Pattern: "m*"}: false, {Series: time.Minute}: false, {Having: admin.QueuePaused}: false,
 		{Having: admin.QueueDead}: true, {Having: admin.QueuePoisoned}: true, {Having: admin.QueueNoWorker}: true, {Most: true}: true,
 	} {
-		wantIncomplete(t, fmt.Sprintf("queues %+v", f), operator.Queues().List(t.Context(), f), func(q *admin.Queue) string { return q.Name }, want)
+		wantIncomplete(t, fmt.Sprintf("queues %+v", f), operator.Queues().List(t.Context(), f), func(q *admin.Queue) string { return q.Name },
+			want)
 	}
-	wantIncomplete(t, "workers", operator.Workers().List(t.Context(), admin.WorkerFilter{}), func(w *admin.Worker) string { return w.Name }, true)
+	wantIncomplete(t, "workers", operator.Workers().List(t.Context(), admin.WorkerFilter{}), func(w *admin.Worker) string { return w.Name },
+		true)
 }
 
 // wantIncomplete checks that a list has the item "mail", and then an error that says what is missing, or none.
@@ -217,7 +222,8 @@ func wantIncomplete[T any](t *testing.T, what string, list iter.Seq2[T, error], 
 			got = append(got, name(item))
 		}
 	}
-	if !slices.Equal(got, []string{"mail"}) || want != slices.Equal(missing, []pawltype.Missing{{Shard: 3, Reason: "has no leader"}}) || !want && missing != nil {
+	if !slices.Equal(got, []string{"mail"}) || want != slices.Equal(missing, []pawltype.Missing{{Shard: 3, Reason: "has no leader"}}) ||
+		!want && missing != nil {
 		t.Errorf("%s: %q, and then missing %v; want an error: %t", what, got, missing, want)
 	}
 }

@@ -15,11 +15,13 @@ import (
 
 // AuditFilter selects audit entries. All fields that are set must match.
 type AuditFilter struct {
-	Since      time.Time // inclusive
-	Until      time.Time // exclusive
-	Actor      string
-	Action     string // such as "queue.pause", or a whole group: "queue.*"
-	TargetKind string // "queue", "task", "group", "operation", "schedule", "worker", "node", "shard", "cluster", "token", "namespace", "webhook", "marker"
+	Since  time.Time // inclusive
+	Until  time.Time // exclusive
+	Actor  string
+	Action string // such as "queue.pause", or a whole group: "queue.*"
+	// "queue", "task", "group", "operation", "schedule", "worker", "node", "shard", "cluster", "token", "namespace",
+	// "webhook", "marker"
+	TargetKind string
 	Target     string // a name, or the id of a task
 	Queue      string // the target's
 }
@@ -54,8 +56,8 @@ func (a Audit) List(ctx context.Context, f AuditFilter) iter.Seq2[*AuditEntry, e
 // ListPage returns one page of audit entries. A page can be empty although more follow.
 func (a Audit) ListPage(ctx context.Context, f AuditFilter, page pawltype.PageRequest) (pawltype.Page[*AuditEntry], error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewAuditServiceClient(a.rpc).ListAudit, &pawlv1.ListAuditRequest{
-		Filter: &pawlv1.AuditFilter{Since: convert.Timestamp(f.Since), Until: convert.Timestamp(f.Until), Actor: convert.Text(f.Actor), Action: convert.Text(f.Action),
-			TargetKind: convert.Text(f.TargetKind), Target: convert.Text(f.Target), Queue: convert.Text(f.Queue)},
+		Filter: &pawlv1.AuditFilter{Since: convert.Timestamp(f.Since), Until: convert.Timestamp(f.Until), Actor: convert.Text(f.Actor),
+			Action: convert.Text(f.Action), TargetKind: convert.Text(f.TargetKind), Target: convert.Text(f.Target), Queue: convert.Text(f.Queue)},
 		Limit: convert.Int32(page.Limit), Cursor: page.Cursor,
 	})
 	if err != nil {
@@ -65,9 +67,9 @@ func (a Audit) ListPage(ctx context.Context, f AuditFilter, page pawltype.PageRe
 }
 
 func auditEntryOf(p *pawlv1.AuditEntry) *AuditEntry {
-	e := &AuditEntry{Shard: p.GetShard(), Seq: p.GetSeq(), At: convert.Time(p.GetAt()), Actor: p.GetActor(), Address: p.GetAddress(), Interface: p.GetInterface(),
-		Reason: p.GetReason(), Action: p.GetAction(), TargetKind: p.GetTargetKind(), Target: p.GetTarget(), Queue: p.GetQueue(), Tasks: p.GetTasks(),
-		Hash: p.GetHash(), Previous: p.GetPreviousHash()}
+	e := &AuditEntry{Shard: p.GetShard(), Seq: p.GetSeq(), At: convert.Time(p.GetAt()), Actor: p.GetActor(), Address: p.GetAddress(),
+		Interface: p.GetInterface(), Reason: p.GetReason(), Action: p.GetAction(), TargetKind: p.GetTargetKind(), Target: p.GetTarget(),
+		Queue: p.GetQueue(), Tasks: p.GetTasks(), Hash: p.GetHash(), Previous: p.GetPreviousHash()}
 	if b := p.GetBefore(); b != "" {
 		e.Before = json.RawMessage(b)
 	}

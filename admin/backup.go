@@ -50,7 +50,8 @@ func (a Cluster) Backup(ctx context.Context, w io.Writer, progress func(BackupPr
 	for {
 		m, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("backup: %w", &pawltype.Error{Code: pawltype.ErrUnavailable, Message: "the stream ended before the backup was complete"})
+			return nil, fmt.Errorf("backup: %w", &pawltype.Error{Code: pawltype.ErrUnavailable,
+				Message: "the stream ended before the backup was complete"})
 		}
 		if err != nil {
 			return nil, a.backupError(ctx, err)
@@ -75,15 +76,17 @@ func (a Cluster) Backup(ctx context.Context, w io.Writer, progress func(BackupPr
 // backupInfo compares what was received with the server's summary.
 func backupInfo(summary *pawlv1.BackupSummary, bytes int64, sum string) (*BackupSummary, error) {
 	if summary.GetBytes() != bytes || summary.GetSha256() != sum {
-		return nil, fmt.Errorf("backup: %w", &pawltype.Error{Code: pawltype.ErrInternal, Message: fmt.Sprintf("received %d bytes with SHA-256 %s, the server sent %d with %s",
-			bytes, sum, summary.GetBytes(), summary.GetSha256())})
+		return nil, fmt.Errorf("backup: %w", &pawltype.Error{Code: pawltype.ErrInternal,
+			Message: fmt.Sprintf("received %d bytes with SHA-256 %s, the server sent %d with %s",
+				bytes, sum, summary.GetBytes(), summary.GetSha256())})
 	}
 	return &BackupSummary{Bytes: bytes, SHA256: sum}, nil
 }
 
 func (a calls) backupError(ctx context.Context, err error) error {
 	if status.Code(err) == codes.Unimplemented {
-		return fmt.Errorf("backup: %w", &pawltype.Error{Code: pawltype.ErrWrongState, Message: "the server is too old to make backups: upgrade it first"})
+		return fmt.Errorf("backup: %w", &pawltype.Error{Code: pawltype.ErrWrongState,
+			Message: "the server is too old to make backups: upgrade it first"})
 	}
 	return fmt.Errorf("backup: %w", a.rpc.Failed(convert.CallError(ctx, err)))
 }

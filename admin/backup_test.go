@@ -53,8 +53,8 @@ func TestBackup(t *testing.T) {
 	if err != nil || got.String() != backupText || *info != (admin.BackupSummary{Bytes: 17, SHA256: sumOf(backupText)}) {
 		t.Errorf("Backup wrote %q and returned %+v, %v", got.String(), info, err)
 	}
-	if want := []admin.BackupProgress{{Bytes: 6}, {ShardsDone: 1, Shards: 2, Bytes: 6}, {ShardsDone: 1, Shards: 2, Bytes: 17}, {ShardsDone: 2, Shards: 2, Bytes: 17},
-		{ShardsDone: 2, Shards: 2, Bytes: 17}}; !slices.Equal(told, want) {
+	if want := []admin.BackupProgress{{Bytes: 6}, {ShardsDone: 1, Shards: 2, Bytes: 6}, {ShardsDone: 1, Shards: 2, Bytes: 17},
+		{ShardsDone: 2, Shards: 2, Bytes: 17}, {ShardsDone: 2, Shards: 2, Bytes: 17}}; !slices.Equal(told, want) {
 		t.Errorf("the progress is %+v, want %+v", told, want)
 	}
 	if calls := s.taken(); len(calls) != 1 || calls[0].method != "ClusterService/Backup" || fmt.Sprint(calls[0].actor) != "[lena]" {
@@ -75,13 +75,17 @@ func TestBackupFails(t *testing.T) {
 		want   error
 		says   string
 	}{
-		"no end":      {append(whole[:4:4], io.EOF), io.Discard, pawltype.ErrUnavailable, "backup: pawl: unavailable: the stream ended before the backup was complete"},
-		"other bytes": {backup(17, "00"), io.Discard, pawltype.ErrInternal, "backup: pawl: internal: received 17 bytes with SHA-256 " + sumOf(backupText) + ", the server sent 17 with 00"},
+		"no end": {append(whole[:4:4], io.EOF), io.Discard, pawltype.ErrUnavailable,
+			"backup: pawl: unavailable: the stream ended before the backup was complete"},
+		"other bytes": {backup(17, "00"), io.Discard, pawltype.ErrInternal, "backup: pawl: internal: received 17 bytes with SHA-256 " +
+			sumOf(backupText) + ", the server sent 17 with 00"},
 		"fewer bytes": {backup(18, sumOf(backupText)), io.Discard, pawltype.ErrInternal, ", the server sent 18 with "},
-		"cut off":     {append(whole[:2:2], status.Error(codes.Unavailable, "gone")), io.Discard, pawltype.ErrUnavailable, "backup: pawl: unavailable: gone"},
-		"refused":     {[]any{status.Error(codes.PermissionDenied, "no")}, io.Discard, pawltype.ErrPermissionDenied, "backup: pawl: permission_denied: no"},
-		"old server":  {[]any{time.Duration(0), status.Error(codes.Unimplemented, "")}, io.Discard, pawltype.ErrWrongState, "too old"},
-		"disk full":   {whole, writerFunc(func([]byte) (int, error) { return 0, full }), full, "backup: no space left"},
+		"cut off": {append(whole[:2:2], status.Error(codes.Unavailable, "gone")), io.Discard, pawltype.ErrUnavailable,
+			"backup: pawl: unavailable: gone"},
+		"refused": {[]any{status.Error(codes.PermissionDenied, "no")}, io.Discard, pawltype.ErrPermissionDenied,
+			"backup: pawl: permission_denied: no"},
+		"old server": {[]any{time.Duration(0), status.Error(codes.Unimplemented, "")}, io.Discard, pawltype.ErrWrongState, "too old"},
+		"disk full":  {whole, writerFunc(func([]byte) (int, error) { return 0, full }), full, "backup: no space left"},
 	} {
 		s, operator := start(t)
 		s.frames = [][]any{c.frames}
@@ -91,7 +95,8 @@ func TestBackupFails(t *testing.T) {
 		}
 	}
 	s, operator := start(t)
-	if _, err := operator.WithActor("Łena").Cluster().Backup(t.Context(), io.Discard, nil); !errors.Is(err, pawltype.ErrInvalidArgument) || len(s.taken()) > 0 {
+	if _, err := operator.WithActor("Łena").Cluster().Backup(t.Context(), io.Discard, nil); !errors.Is(err, pawltype.ErrInvalidArgument) ||
+		len(s.taken()) > 0 {
 		t.Errorf("a backup by an invalid actor: %v, want ErrInvalidArgument", err)
 	}
 }

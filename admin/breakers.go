@@ -62,7 +62,8 @@ func (a Queues) CloseBreaker(ctx context.Context, queue, typ, reason string) (*Q
 
 func (b Breaker) proto() *pawlv1.Breaker {
 	return &pawlv1.Breaker{Off: b.Off, FailureRate: convert.Int32(b.FailureRate), Window: convert.Duration(b.Window),
-		MinAttempts: convert.Int32(b.MinAttempts), Hold: convert.Duration(b.Hold), MaxHold: convert.Duration(b.MaxHold), Probes: convert.Int32(b.Probes)}
+		MinAttempts: convert.Int32(b.MinAttempts), Hold: convert.Duration(b.Hold), MaxHold: convert.Duration(b.MaxHold),
+		Probes: convert.Int32(b.Probes)}
 }
 
 // setBreakers encodes the settings of the queue's breakers.
@@ -99,5 +100,6 @@ func (s *QueueSettings) readBreakers(p *pawlv1.QueueSettings) {
 func breakerStatusOf(p *pawlv1.BreakerStatus) BreakerStatus {
 	return BreakerStatus{Type: p.GetType(), State: BreakerState(p.GetState()), Reason: p.GetReason(), Since: convert.Time(p.GetSince()),
 		Until: convert.Time(p.GetUntil()), Attempts: int(p.GetAttempts()), Failed: int(p.GetFailed()), Window: p.GetWindow().AsDuration(),
-		Error: p.GetError(), Opened: int(p.GetOpened()), Passed: int(p.GetPassed()), Probes: int(p.GetProbes()), Probe: p.GetProbeTaskId(), Shard: int(p.GetShard())}
+		Error: p.GetError(), Opened: int(p.GetOpened()), Passed: int(p.GetPassed()), Probes: int(p.GetProbes()), Probe: p.GetProbeTaskId(),
+		Shard: int(p.GetShard())}
 }

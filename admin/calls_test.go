@@ -36,7 +36,8 @@ var special = map[string][][]any{
 	"DeadLetters.Discard": {
 		{admin.DeadSelection{Queue: "mail", Filter: admin.AllTasks()}},
 		{admin.DeadSelection{Queue: "mail", Filter: &admin.Filter{}}},
-		{admin.DeadSelection{Queue: "mail", Filter: &admin.Filter{Type: "welcome"}, TaskIDs: []string{"t1"}, Max: 7, DryRun: true, Poisoned: true, Reason: "old"}},
+		{admin.DeadSelection{Queue: "mail", Filter: &admin.Filter{Type: "welcome"}, TaskIDs: []string{"t1"}, Max: 7, DryRun: true,
+			Poisoned: true, Reason: "old"}},
 		{admin.DeadSelection{Queue: "mail", TaskIDs: []string{"t1"}}},
 		{admin.DeadSelection{Queue: "mail", Filter: &admin.Filter{States: []pawltype.State{"asleep"}}}},
 		{admin.DeadSelection{Queue: "mail", Filter: admin.AllTasks(), Rate: 1}},
@@ -56,7 +57,9 @@ var special = map[string][][]any{
 	"Queues.PutIfVersion": {{"mail", int64(7), admin.QueueSettings{KeyOrder: "loose"}}},
 	"Queues.Spread":       {{"mail", admin.SpreadOptions{Shards: []int{-1, 0, 1, math.MaxInt}}}},
 	"Schedules.Preview": {
-		{admin.ScheduleSpec{Task: pawl.RawTask{Type: "ping"}, Options: []pawl.Option{pawl.In(time.Second), pawl.IdempotencyKey("k"), pawl.RequestID("r")}}}, // refused by the server
+		// refused by the server
+		{admin.ScheduleSpec{Task: pawl.RawTask{Type: "ping"}, Options: []pawl.Option{pawl.In(time.Second), pawl.IdempotencyKey("k"),
+			pawl.RequestID("r")}}},
 		{admin.ScheduleSpec{Task: pawl.RawTask{Type: "ping"}}},
 		{admin.ScheduleSpec{Task: pawl.RawTask{}}},
 		{admin.ScheduleSpec{Task: pawl.RawTask{Type: "ping"}, Missed: "later"}},
@@ -184,8 +187,8 @@ func (w *teller) line(what, text string) {
 
 var newID = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
-// asks records the request that is sent for the arguments, and the result of the call while the server is unavailable. It reports whether a request was
-// sent.
+// asks records the request that is sent for the arguments, and the result of the call while the server is unavailable.
+// It reports whether a request was sent.
 func (w *teller) asks(args []reflect.Value) bool {
 	var texts []string
 	for _, arg := range args {
@@ -278,7 +281,8 @@ func (w *teller) answers() {
 		}
 		said := reflect.ValueOf(p.value.Interface())
 		p.value.SetZero()
-		if reflect.DeepEqual(returns(func(reply any) { reflect.ValueOf(reply).Elem().Set(message.Elem()) }), whole) && len(w.server.taken()) == calls {
+		if reflect.DeepEqual(returns(func(reply any) { reflect.ValueOf(reply).Elem().Set(message.Elem()) }), whole) &&
+			len(w.server.taken()) == calls {
 			unread = append(unread, p.path)
 		}
 		p.value.Set(said)

@@ -13,7 +13,8 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// ClusterStatus is the status of a cluster, as the leader of its system shard knows it. Which nodes answer is what the node that was asked has seen.
+// ClusterStatus is the status of a cluster, as the leader of its system shard knows it. Which nodes answer is what the
+// node that was asked has seen.
 type ClusterStatus struct {
 	Settings ClusterSettings
 	Nodes    []Node        // by name, without removed ones
@@ -94,7 +95,9 @@ func (a Cluster) Status(ctx context.Context) (*ClusterStatus, error) {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
 	s := resp.GetSettings()
-	out := &ClusterStatus{Problems: resp.GetProblems(), SeenBy: resp.GetSeenBy(), Node: resp.GetNode(), Settings: ClusterSettings{Replication: int(s.GetReplication()), FeatureLevel: int(s.GetLevel()), DataShards: int(s.GetDataShards()), AuditRetention: s.GetAuditRetention().AsDuration()}}
+	out := &ClusterStatus{Problems: resp.GetProblems(), SeenBy: resp.GetSeenBy(), Node: resp.GetNode(), Settings: ClusterSettings{
+		Replication: int(s.GetReplication()), FeatureLevel: int(s.GetLevel()), DataShards: int(s.GetDataShards()),
+		AuditRetention: s.GetAuditRetention().AsDuration()}}
 	for _, p := range resp.GetNodes() {
 		out.Nodes = append(out.Nodes, nodeOf(p))
 	}
@@ -141,7 +144,8 @@ func (a Cluster) Map(ctx context.Context) (*ClusterMap, error) {
 // DrainNode starts to move replicas and leaders off a node, as far as other nodes can take them. This takes time: Status shows what the
 // node still holds.
 func (a Cluster) DrainNode(ctx context.Context, node string) error {
-	if _, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).DrainNode, &pawlv1.DrainNodeRequest{Node: node}); err != nil {
+	if _, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).DrainNode,
+		&pawlv1.DrainNodeRequest{Node: node}); err != nil {
 		return fmt.Errorf("drain node %q: %w", node, err)
 	}
 	return nil
@@ -149,7 +153,8 @@ func (a Cluster) DrainNode(ctx context.Context, node string) error {
 
 // UndrainNode lets a node take replicas again.
 func (a Cluster) UndrainNode(ctx context.Context, node string) error {
-	if _, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).DrainNode, &pawlv1.DrainNodeRequest{Node: node, Undo: true}); err != nil {
+	if _, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).DrainNode, &pawlv1.DrainNodeRequest{Node: node,
+		Undo: true}); err != nil {
 		return fmt.Errorf("undrain node %q: %w", node, err)
 	}
 	return nil
@@ -159,7 +164,8 @@ func (a Cluster) UndrainNode(ctx context.Context, node string) error {
 // returns ErrWrongState; with force, they are removed too, if every shard can go on without them. The call is never retried automatically,
 // because another node may have joined under the name in the meantime.
 func (a Cluster) RemoveNode(ctx context.Context, node string, force bool) error {
-	if _, err := operate(ctx, a.calls, false, pawlv1.NewClusterServiceClient(a.rpc).RemoveNode, &pawlv1.RemoveNodeRequest{Node: node, Force: force}); err != nil {
+	if _, err := operate(ctx, a.calls, false, pawlv1.NewClusterServiceClient(a.rpc).RemoveNode, &pawlv1.RemoveNodeRequest{Node: node,
+		Force: force}); err != nil {
 		return fmt.Errorf("remove node %q: %w", node, err)
 	}
 	return nil
@@ -186,7 +192,8 @@ func (a Cluster) TransferLeader(ctx context.Context, shard uint32, to string) er
 
 // AddShards raises the number of data shards to total, at most 64. The number can't be lowered.
 func (a Cluster) AddShards(ctx context.Context, total int) error {
-	if _, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).AddShards, &pawlv1.AddShardsRequest{Total: convert.Int32(total)}); err != nil {
+	if _, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).AddShards,
+		&pawlv1.AddShardsRequest{Total: convert.Int32(total)}); err != nil {
 		return fmt.Errorf("add shards: %w", err)
 	}
 	return nil
@@ -194,16 +201,18 @@ func (a Cluster) AddShards(ctx context.Context, total int) error {
 
 // SetReplication sets how many replicas each shard should have: 1, 3, 5 or 7.
 func (a Cluster) SetReplication(ctx context.Context, n int) error {
-	if _, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).SetReplication, &pawlv1.SetReplicationRequest{Replication: convert.Int32(n)}); err != nil {
+	if _, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).SetReplication, &pawlv1.SetReplicationRequest{
+		Replication: convert.Int32(n)}); err != nil {
 		return fmt.Errorf("set replication: %w", err)
 	}
 	return nil
 }
 
-// SetAuditRetention sets how long audit entries are kept: 1 day to 10 years. It takes effect within a day; older entries are then deleted and
-// can't be recovered.
+// SetAuditRetention sets how long audit entries are kept: 1 day to 10 years. It takes effect within a day; older
+// entries are then deleted and can't be recovered.
 func (a Cluster) SetAuditRetention(ctx context.Context, d time.Duration) error {
-	if _, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).SetAuditRetention, &pawlv1.SetAuditRetentionRequest{Retention: durationpb.New(d)}); err != nil {
+	if _, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).SetAuditRetention, &pawlv1.SetAuditRetentionRequest{
+		Retention: durationpb.New(d)}); err != nil {
 		return fmt.Errorf("set audit retention: %w", err)
 	}
 	return nil
@@ -239,7 +248,8 @@ func (a Cluster) VerifyShard(ctx context.Context, shard uint32) (*Verification, 
 	if err != nil {
 		return nil, fmt.Errorf("verify shard %d: %w", shard, err)
 	}
-	out := &Verification{Shard: resp.GetShard(), Index: resp.GetIndex(), Rows: resp.GetRows(), Equal: resp.GetEqual(), Problems: resp.GetProblems()}
+	out := &Verification{Shard: resp.GetShard(), Index: resp.GetIndex(), Rows: resp.GetRows(), Equal: resp.GetEqual(),
+		Problems: resp.GetProblems()}
 	for _, p := range resp.GetReplicas() {
 		out.Replicas = append(out.Replicas, ReplicaHash{Node: p.GetNode(), Hash: p.GetHash()})
 	}
@@ -248,8 +258,8 @@ func (a Cluster) VerifyShard(ctx context.Context, shard uint32) (*Verification, 
 
 func nodeOf(p *pawlv1.ClusterNode) Node {
 	return Node{
-		Name: p.GetName(), Number: p.GetNumber(), State: p.GetState(), Answers: p.GetAnswers(), Alive: p.GetAlive(), Reported: p.GetReported(), Silent: convert.Seconds(p.GetSilentSeconds()),
-		Version: p.GetVersion(), PeerAddress: p.GetPeerAddress(), APIAddress: p.GetApiAddress(),
+		Name: p.GetName(), Number: p.GetNumber(), State: p.GetState(), Answers: p.GetAnswers(), Alive: p.GetAlive(), Reported: p.GetReported(),
+		Silent: convert.Seconds(p.GetSilentSeconds()), Version: p.GetVersion(), PeerAddress: p.GetPeerAddress(), APIAddress: p.GetApiAddress(),
 		DiskFree: p.GetDiskFreeBytes(), DiskTotal: p.GetDiskTotalBytes(), ClockOffset: convert.Seconds(p.GetClockOffsetSeconds()),
 		Replicas: p.GetReplicas(), Leads: p.GetLeads(),
 	}
@@ -262,7 +272,8 @@ func shardStatusOf(p *pawlv1.ClusterShard) ShardStatus {
 	}
 	for _, m := range p.GetMembers() {
 		out.Members = append(out.Members, Replica{
-			Node: m.GetNode(), Voter: m.GetVoter(), Answers: m.GetAnswers(), Leaving: m.GetLeaving(), Snapshotting: m.GetSnapshotting(), Lag: m.GetLag(),
+			Node: m.GetNode(), Voter: m.GetVoter(), Answers: m.GetAnswers(), Leaving: m.GetLeaving(), Snapshotting: m.GetSnapshotting(),
+			Lag: m.GetLag(),
 		})
 	}
 	return out

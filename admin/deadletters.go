@@ -25,7 +25,8 @@ func (a DeadLetters) ListPage(ctx context.Context, filter Filter, page pawltype.
 	if err != nil {
 		return pawltype.Page[*pawltype.Task]{}, fmt.Errorf("list dead letters: %w", err)
 	}
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).ListDead, &pawlv1.ListDeadRequest{Filter: f, Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).ListDead, &pawlv1.ListDeadRequest{Filter: f,
+		Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
 		return pawltype.Page[*pawltype.Task]{}, fmt.Errorf("list dead letters: %w", err)
 	}
@@ -40,12 +41,14 @@ func (a DeadLetters) ListPoisoned(ctx context.Context, filter Filter) iter.Seq2[
 }
 
 // ListPoisonedPage returns one page of poisoned tasks.
-func (a DeadLetters) ListPoisonedPage(ctx context.Context, filter Filter, page pawltype.PageRequest) (pawltype.Page[*pawltype.Task], error) {
+func (a DeadLetters) ListPoisonedPage(ctx context.Context, filter Filter, page pawltype.PageRequest) (pawltype.Page[*pawltype.Task],
+	error) {
 	f, err := filterProto(filter)
 	if err != nil {
 		return pawltype.Page[*pawltype.Task]{}, fmt.Errorf("list poisoned tasks: %w", err)
 	}
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).ListPoisoned, &pawlv1.ListPoisonedRequest{Filter: f, Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).ListPoisoned, &pawlv1.ListPoisonedRequest{Filter: f,
+		Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
 		return pawltype.Page[*pawltype.Task]{}, fmt.Errorf("list poisoned tasks: %w", err)
 	}
@@ -70,14 +73,15 @@ type DeadGroup struct {
 	SampleTaskID string
 	Queues       int    // number of queues they are in
 	Queue        string // the queue with the most of them
-	// Trend counts how many of them ended in each of the last 24 hours, oldest first; the last element is the past 60 minutes. Dead letters that
-	// have since been replayed or discarded are not counted.
+	// Trend counts how many of them ended in each of the last 24 hours, oldest first; the last element is the past 60
+	// minutes. Dead letters that have since been replayed or discarded are not counted.
 	Trend []int64
 }
 
 // Groups counts the dead letters of a queue by fingerprint, or with poisoned its poisoned tasks. Queue "" means all queues.
 func (a DeadLetters) Groups(ctx context.Context, queue string, poisoned bool) (*DeadGroups, error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).GroupDead, &pawlv1.GroupDeadRequest{Queue: convert.Text(queue), Poisoned: poisoned})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).GroupDead,
+		&pawlv1.GroupDeadRequest{Queue: convert.Text(queue), Poisoned: poisoned})
 	if err != nil {
 		return nil, fmt.Errorf("group dead letters of %q: %w", queue, err)
 	}

@@ -81,7 +81,8 @@ const eventSilence = 45 * time.Second
 // Other errors end the iteration immediately: the filter is invalid, or the caller may not read events.
 func (a Client) Events(ctx context.Context, f EventFilter) iter.Seq2[*Event, error] {
 	return func(yield func(*Event, error) bool) {
-		req := &pawlv1.WatchEventsRequest{Queue: convert.Text(f.Queue), Type: convert.Text(f.Type), TaskId: convert.Text(f.TaskID), Cursor: f.After, Digest: convert.Duration(f.Digest)}
+		req := &pawlv1.WatchEventsRequest{Queue: convert.Text(f.Queue), Type: convert.Text(f.Type), TaskId: convert.Text(f.TaskID),
+			Cursor: f.After, Digest: convert.Duration(f.Digest)}
 		for _, k := range f.Kinds {
 			req.Kinds = append(req.Kinds, string(k))
 		}
@@ -147,7 +148,8 @@ func (a calls) watch(ctx context.Context, req *pawlv1.WatchEventsRequest, missed
 }
 
 func eventOf(p *pawlv1.Event) *Event {
-	return &Event{Kind: EventKind(p.GetKind()), Time: convert.Time(p.GetTime()), Queue: p.GetQueue(), Type: p.GetType(), Key: p.GetKey(), TaskID: p.GetTaskId(), State: convert.State(p.GetState()),
-		Attempt: int(p.GetAttempt()), Worker: p.GetWorker(), Reason: p.GetReason(), Error: p.GetError(), Name: p.GetName(), OperationID: p.GetOperationId(),
-		Count: p.GetCount(), Shard: p.GetShard(), Index: p.GetIndex(), Cursor: p.GetCursor()}
+	return &Event{Kind: EventKind(p.GetKind()), Time: convert.Time(p.GetTime()), Queue: p.GetQueue(), Type: p.GetType(), Key: p.GetKey(),
+		TaskID: p.GetTaskId(), State: convert.State(p.GetState()), Attempt: int(p.GetAttempt()), Worker: p.GetWorker(), Reason: p.GetReason(),
+		Error: p.GetError(), Name: p.GetName(), OperationID: p.GetOperationId(), Count: p.GetCount(), Shard: p.GetShard(), Index: p.GetIndex(),
+		Cursor: p.GetCursor()}
 }

@@ -65,7 +65,8 @@ func TestEvent(t *testing.T) {
 	}
 	asked := s.taken()[0]
 	got := fmt.Sprint(asked.method, printer(nil).text(reflect.ValueOf(asked.req), ""), asked.actor, asked.reason)
-	if want := `EventService/WatchEvents{Queue: "Queue", Type: "Type", TaskId: "TaskID", Kinds: ["Kinds", "Kinds 2"], Cursor: "After", Digest: 6s}[lena] [why]`; got != want {
+	if want := `EventService/WatchEvents{Queue: "Queue", Type: "Type", TaskId: "TaskID", Kinds: ["Kinds", "Kinds 2"], Cursor: "After", ` +
+		`Digest: 6s}[lena] [why]`; got != want {
 		t.Errorf("the request is %s, want %s", got, want)
 	}
 }
@@ -82,17 +83,23 @@ func TestEventsReconnect(t *testing.T) {
 		end    error  // nil: the caller breaks off
 		says   string
 	}{
-		"left":                {[][]any{{frameOf("c", "1", "2")}}, 0, 1, "1", "-", nil, ""},
-		"broken":              {[][]any{{frameOf("c", "1"), away}, {frameOf("d", "2"), frameOf("e"), io.EOF}, {away}, {frameOf("f", "3", "4")}}, 0, 3, "1 2 3", "- c e", nil, ""},
-		"a digest":            {[][]any{{frameOf("c", "1"), frameOf("c", "1"), away}, {frameOf("d", "2"), frameOf("e", "3")}}, time.Second, 5, "1 1 reset 2 3", "- c", nil, ""},
-		"left at a reset":     {[][]any{{frameOf("c", "1"), away}, {frameOf("d", "2")}}, time.Second, 2, "1 reset", "- c", nil, ""},
-		"no digest":           {[][]any{{frameOf("c", "1"), away}, {frameOf("d", "2")}}, -time.Second, 2, "1 2", "- c", nil, ""},
-		"late in a digest":    {[][]any{{away}, {frameOf("d", "2")}}, time.Second, 2, "reset 2", "-", nil, ""},
-		"not let in":          {[][]any{{no}}, 0, 9, "", "", pawltype.ErrPermissionDenied, "events: pawl: permission_denied: no"},
-		"not let in any more": {[][]any{{frameOf("c", "1"), no}}, 0, 9, "1", "-", pawltype.ErrPermissionDenied, "events: pawl: permission_denied: no"},
-		"an old server":       {[][]any{{away}, {status.Error(codes.FailedPrecondition, "old")}}, 0, 9, "", "", pawltype.ErrWrongState, "events: pawl: wrong_state: old"},
-		"the caller gives up": {[][]any{{frameOf("c", "1", "2", "3", "4"), time.Hour}, {time.Hour}}, 0, 9, "1 2 3 4", "- c", context.DeadlineExceeded, "context deadline exceeded"},
-		"silence": {[][]any{{44 * time.Second, frameOf("c", "1"), 44 * time.Second, frameOf("d", "2"), 46 * time.Second, frameOf("e", "3")}, {frameOf("f", "4")}}, 0, 3,
+		"left": {[][]any{{frameOf("c", "1", "2")}}, 0, 1, "1", "-", nil, ""},
+		"broken": {[][]any{{frameOf("c", "1"), away}, {frameOf("d", "2"), frameOf("e"), io.EOF}, {away}, {frameOf("f", "3", "4")}},
+			0, 3, "1 2 3", "- c e", nil, ""},
+		"a digest": {[][]any{{frameOf("c", "1"), frameOf("c", "1"), away}, {frameOf("d", "2"), frameOf("e", "3")}}, time.Second, 5,
+			"1 1 reset 2 3", "- c", nil, ""},
+		"left at a reset":  {[][]any{{frameOf("c", "1"), away}, {frameOf("d", "2")}}, time.Second, 2, "1 reset", "- c", nil, ""},
+		"no digest":        {[][]any{{frameOf("c", "1"), away}, {frameOf("d", "2")}}, -time.Second, 2, "1 2", "- c", nil, ""},
+		"late in a digest": {[][]any{{away}, {frameOf("d", "2")}}, time.Second, 2, "reset 2", "-", nil, ""},
+		"not let in":       {[][]any{{no}}, 0, 9, "", "", pawltype.ErrPermissionDenied, "events: pawl: permission_denied: no"},
+		"not let in any more": {[][]any{{frameOf("c", "1"), no}}, 0, 9, "1", "-", pawltype.ErrPermissionDenied,
+			"events: pawl: permission_denied: no"},
+		"an old server": {[][]any{{away}, {status.Error(codes.FailedPrecondition, "old")}}, 0, 9, "", "", pawltype.ErrWrongState,
+			"events: pawl: wrong_state: old"},
+		"the caller gives up": {[][]any{{frameOf("c", "1", "2", "3", "4"), time.Hour}, {time.Hour}}, 0, 9, "1 2 3 4", "- c",
+			context.DeadlineExceeded, "context deadline exceeded"},
+		"silence": {[][]any{{44 * time.Second, frameOf("c", "1"), 44 * time.Second, frameOf("d", "2"), 46 * time.Second, frameOf("e", "3")},
+			{frameOf("f", "4")}}, 0, 3,
 			"1 2 4", "- d", nil, ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -114,7 +121,8 @@ func TestEventsReconnect(t *testing.T) {
 			for _, c := range s.taken() {
 				asked = append(asked, cmp.Or(c.req.(*pawlv1.WatchEventsRequest).GetCursor(), "-"))
 			}
-			if strings.Join(came, " ") != x.came || strings.Join(asked, " ") != x.asked || !errors.Is(end, x.end) || end != nil && end.Error() != x.says {
+			if strings.Join(came, " ") != x.came || strings.Join(asked, " ") != x.asked || !errors.Is(end, x.end) || end != nil &&
+				end.Error() != x.says {
 				t.Errorf("%s: events %s with the request cursors %s, error %v, want %s, %s, %v", name, came, asked, end, x.came, x.asked, x.says)
 			}
 		})
@@ -143,7 +151,8 @@ func TestEventsRefused(t *testing.T) {
 	}
 }
 
-// Pauses between streams grow while streams break, are short again after a stream that lasted, and follow the server's request up to a limit.
+// Pauses between streams grow while streams break, are short again after a stream that lasted, and follow the server's
+// request up to a limit.
 func TestEventsPause(t *testing.T) {
 	asks := func(d time.Duration) error {
 		st, err := status.New(codes.Unavailable, "").WithDetails(&pawlv1.Error{Code: "unavailable", RetryAfter: durationpb.New(d)})

@@ -16,13 +16,14 @@ type ReasonCode string
 
 // The codes, in the order in which they are checked.
 const (
-	ReasonNoLeader            ReasonCode = "no_leader" // the task's shard has no leader
-	ReasonRunning             ReasonCode = "running"
-	ReasonEnded               ReasonCode = "ended"
-	ReasonOnItsWay            ReasonCode = "on_its_way" // its follow-up task, or the task itself after a move, has not arrived in its queue yet
-	ReasonNotDue              ReasonCode = "not_due"    // delayed, snoozed, or waiting for a retry
-	ReasonUnique              ReasonCode = "unique"     // the task that holds its unique key is running
-	ReasonKeyOrder            ReasonCode = "key_order"  // in a queue with strict key order: an earlier task of its key has not ended
+	ReasonNoLeader ReasonCode = "no_leader" // the task's shard has no leader
+	ReasonRunning  ReasonCode = "running"
+	ReasonEnded    ReasonCode = "ended"
+	// its follow-up task, or the task itself after a move, has not arrived in its queue yet
+	ReasonOnItsWay            ReasonCode = "on_its_way"
+	ReasonNotDue              ReasonCode = "not_due"   // delayed, snoozed, or waiting for a retry
+	ReasonUnique              ReasonCode = "unique"    // the task that holds its unique key is running
+	ReasonKeyOrder            ReasonCode = "key_order" // in a queue with strict key order: an earlier task of its key has not ended
 	ReasonQueuePaused         ReasonCode = "queue_paused"
 	ReasonTypePaused          ReasonCode = "type_paused"
 	ReasonBreakerOpen         ReasonCode = "breaker_open" // too many attempts of its type failed
@@ -39,8 +40,9 @@ const (
 	ReasonHigherPriority      ReasonCode = "higher_priority" // tasks of a higher priority go first
 	ReasonOtherKeys           ReasonCode = "other_keys"      // it is the turn of other keys
 	ReasonOlderTasks          ReasonCode = "older_tasks"     // earlier tasks of its key and priority go first
-	ReasonWorkersBusy         ReasonCode = "workers_busy"    // no worker that takes it has a free slot, or all take tasks of other queues first
-	ReasonNext                ReasonCode = "next"            // nothing holds it back: the next claim gets it
+	// no worker that takes it has a free slot, or all take tasks of other queues first
+	ReasonWorkersBusy ReasonCode = "workers_busy"
+	ReasonNext        ReasonCode = "next" // nothing holds it back: the next claim gets it
 )
 
 // Explanation says why a task is not running, which worker runs it, or how it ended.
@@ -70,9 +72,11 @@ type Reason struct {
 	Rate    RateLimit
 	Running []TaskHolder // up to 10 of the tasks that use up the limit; for ReasonRunning, the task itself
 	Types   []string     // types that workers take, up to 10
-	Count   int64        // tasks (or keys) that go first; for ReasonOnItsWay, failed deliveries; for a queue, the ready tasks that wait for this
-	More    bool         // there are more than Count or Types say
-	Shard   uint32       // of a spread queue: the shard that this concerns; 0: all
+	// tasks (or keys) that go first; for ReasonOnItsWay, failed deliveries; for a queue, the ready tasks that wait for
+	// this
+	Count int64
+	More  bool   // there are more than Count or Types say
+	Shard uint32 // of a spread queue: the shard that this concerns; 0: all
 }
 
 // TaskHolder is a task that a worker holds.
@@ -121,9 +125,9 @@ func (a Queues) Explain(ctx context.Context, name string) (*QueueExplanation, er
 	if err != nil {
 		return nil, fmt.Errorf("explain queue %q: %w", name, err)
 	}
-	e := &QueueExplanation{Queue: resp.GetQueue(), Ready: resp.GetReady(), Claimable: resp.GetClaimable(), Claimed: resp.GetClaimed(), Waiting: resp.GetWaiting(),
-		Reasons: reasonsOf(resp.GetReasons()), NextDue: convert.Time(resp.GetNextDue()), OldestReadyAt: convert.Time(resp.GetOldestReadyAt()),
-		Partial: resp.GetPartial(), Missing: convert.Missing(resp.GetMissing())}
+	e := &QueueExplanation{Queue: resp.GetQueue(), Ready: resp.GetReady(), Claimable: resp.GetClaimable(), Claimed: resp.GetClaimed(),
+		Waiting: resp.GetWaiting(), Reasons: reasonsOf(resp.GetReasons()), NextDue: convert.Time(resp.GetNextDue()),
+		OldestReadyAt: convert.Time(resp.GetOldestReadyAt()), Partial: resp.GetPartial(), Missing: convert.Missing(resp.GetMissing())}
 	for _, k := range resp.GetKeys() {
 		e.Keys = append(e.Keys, HeldKey{Key: k.GetKey(), Code: ReasonCode(k.GetCode()), Tasks: k.GetTasks(), Until: convert.Time(k.GetUntil())})
 	}
@@ -137,12 +141,14 @@ func reasonsOf(list []*pawlv1.Reason) []Reason {
 	reasons := make([]Reason, len(list))
 	for i, p := range list {
 		rate := p.GetRate()
-		r := Reason{Code: ReasonCode(p.GetCode()), Detail: p.GetDetail(), Change: p.GetChange(), Since: convert.Time(p.GetSince()), Until: convert.Time(p.GetUntil()),
-			Queue: p.GetQueue(), Type: p.GetType(), Key: p.GetKey(), Cause: p.GetCause(), Error: p.GetError(), Limit: int(p.GetLimit()),
-			Rate:  RateLimit{Limit: int(rate.GetLimit()), Period: rate.GetPeriod().AsDuration(), Burst: int(rate.GetBurst())},
+		r := Reason{Code: ReasonCode(p.GetCode()), Detail: p.GetDetail(), Change: p.GetChange(), Since: convert.Time(p.GetSince()),
+			Until: convert.Time(p.GetUntil()), Queue: p.GetQueue(), Type: p.GetType(), Key: p.GetKey(), Cause: p.GetCause(), Error: p.GetError(),
+			Limit: int(p.GetLimit()), Rate: RateLimit{Limit: int(rate.GetLimit()), Period: rate.GetPeriod().AsDuration(),
+				Burst: int(rate.GetBurst())},
 			Types: p.GetTypes(), Count: p.GetCount(), More: p.GetMore(), Shard: p.GetShard()}
 		for _, t := range p.GetRunning() {
-			r.Running = append(r.Running, TaskHolder{TaskID: t.GetTaskId(), Worker: t.GetWorker(), Since: convert.Time(t.GetSince()), Until: convert.Time(t.GetUntil())})
+			r.Running = append(r.Running, TaskHolder{TaskID: t.GetTaskId(), Worker: t.GetWorker(), Since: convert.Time(t.GetSince()),
+				Until: convert.Time(t.GetUntil())})
 		}
 		reasons[i] = r
 	}

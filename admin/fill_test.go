@@ -41,8 +41,9 @@ var words = map[reflect.Type]any{
 	reflect.TypeFor[func(*admin.Operation)](): func(*admin.Operation) {},
 }
 
-// filler sets the fields of values so that each shows where it comes from: a string is the name of its field, a number its position among the fields. A
-// list has two elements. The second is brief, and so is a value nested in another of its type.
+// filler sets the fields of values so that each shows where it comes from: a string is the name of its field, a number
+// its position among the fields. A list has two elements. The second is brief, and so is a value nested in another of
+// its type.
 type filler struct {
 	how    fullness
 	suffix string // of strings
@@ -163,7 +164,8 @@ type part struct {
 	value reflect.Value
 }
 
-// parts returns all parts of a value that are not zero, each before the parts within it. For a list, these are the parts of its first element.
+// parts returns all parts of a value that are not zero, each before the parts within it. For a list, these are the
+// parts of its first element.
 func parts(v reflect.Value, path string) (all []part) {
 	if v.IsZero() {
 		return nil

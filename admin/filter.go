@@ -16,8 +16,9 @@ import (
 //
 //	queue:mail state:dead,poisoned error:"timed out" created_after:2h
 //
-// All must match. A quoted value may contain spaces; in quotes, \ escapes the next character. Words without a field are searched for in the payload;
-// payload.customer.id:42 matches a field of it. A time is an age (2h, 7d), a day (2026-01-31) or an RFC 3339 time; without a zone it is UTC.
+// All must match. A quoted value may contain spaces; in quotes, \ escapes the next character. Words without a field are
+// searched for in the payload; payload.customer.id:42 matches a field of it. A time is an age (2h, 7d), a day
+// (2026-01-31) or an RFC 3339 time; without a zone it is UTC.
 
 // badFilter returns the error for a filter that can't be parsed.
 func badFilter(format string, args ...any) *pawltype.Error {
@@ -31,11 +32,13 @@ type FilterTerm struct{ Field, Value string }
 type FilterTerms []FilterTerm
 
 // filterFields are the fields of Filter, in the order in which they are written. Some have short names.
-var filterFields = []string{"queue", "state", "type", "tag", "key", "worker", "error", "fingerprint", "operation", "created_after", "created_before", "q"}
+var filterFields = []string{"queue", "state", "type", "tag", "key", "worker", "error", "fingerprint", "operation", "created_after",
+	"created_before", "q"}
 
 var shortFilterFields = map[string]string{"after": "created_after", "before": "created_before", "payload": "q"}
 
-var filterStates = []pawltype.State{pawltype.StateScheduled, pawltype.StateReady, pawltype.StateClaimed, pawltype.StateRetrying, pawltype.StateSucceeded, pawltype.StateDead, pawltype.StatePoisoned, pawltype.StateDiscarded, pawltype.StateCancelled}
+var filterStates = []pawltype.State{pawltype.StateScheduled, pawltype.StateReady, pawltype.StateClaimed, pawltype.StateRetrying,
+	pawltype.StateSucceeded, pawltype.StateDead, pawltype.StatePoisoned, pawltype.StateDiscarded, pawltype.StateCancelled}
 
 // Conditions on payload fields have the field's path after the prefix.
 const (
@@ -291,8 +294,8 @@ func joinStates(states []pawltype.State, between string) string {
 	return strings.Join(words, between)
 }
 
-// Filter selects tasks. All fields that are set must match. To change every task, use AllTasks: where it would change tasks, a filter without
-// conditions is refused, because its fields may have come from variables that are not set.
+// Filter selects tasks. All fields that are set must match. To change every task, use AllTasks: where it would change
+// tasks, a filter without conditions is refused, because its fields may have come from variables that are not set.
 type Filter struct {
 	Queue         string
 	States        []pawltype.State // any of these

@@ -8,8 +8,9 @@ import (
 
 // filterOf is the inverse of filterProto.
 func filterOf(p *pawlv1.Filter) *Filter {
-	f := &Filter{Queue: p.GetQueue(), Type: p.GetType(), Tag: p.GetTag(), Key: p.GetKey(), Worker: p.GetWorker(), Error: p.GetError(), Fingerprint: p.GetFingerprint(), Operation: p.GetOperation(),
-		CreatedAfter: convert.Time(p.GetCreatedAfter()), CreatedBefore: convert.Time(p.GetCreatedBefore()), Text: p.GetQ()}
+	f := &Filter{Queue: p.GetQueue(), Type: p.GetType(), Tag: p.GetTag(), Key: p.GetKey(), Worker: p.GetWorker(), Error: p.GetError(),
+		Fingerprint: p.GetFingerprint(), Operation: p.GetOperation(), CreatedAfter: convert.Time(p.GetCreatedAfter()),
+		CreatedBefore: convert.Time(p.GetCreatedBefore()), Text: p.GetQ()}
 	for _, s := range p.GetStates() {
 		f.States = append(f.States, convert.State(s))
 	}
@@ -37,6 +38,8 @@ func filterProto(f Filter) (*pawlv1.Filter, error) {
 	for _, c := range f.Payload {
 		payload = append(payload, &pawlv1.PayloadField{Path: c.Path, Value: c.Value})
 	}
-	return &pawlv1.Filter{Queue: convert.Text(f.Queue), States: states, Type: convert.Text(f.Type), Tag: convert.Text(f.Tag), Key: convert.Text(f.Key), Worker: convert.Text(f.Worker), Error: convert.Text(f.Error), Fingerprint: convert.Text(f.Fingerprint), Operation: convert.Text(f.Operation),
-		CreatedAfter: convert.Timestamp(f.CreatedAfter), CreatedBefore: convert.Timestamp(f.CreatedBefore), Q: convert.Text(f.Text), Payload: payload}, nil
+	return &pawlv1.Filter{Queue: convert.Text(f.Queue), States: states, Type: convert.Text(f.Type), Tag: convert.Text(f.Tag),
+		Key: convert.Text(f.Key), Worker: convert.Text(f.Worker), Error: convert.Text(f.Error), Fingerprint: convert.Text(f.Fingerprint),
+		Operation: convert.Text(f.Operation), CreatedAfter: convert.Timestamp(f.CreatedAfter), CreatedBefore: convert.Timestamp(f.CreatedBefore),
+		Q: convert.Text(f.Text), Payload: payload}, nil
 }

@@ -20,7 +20,8 @@ func (a Groups) List(ctx context.Context) iter.Seq2[*pawltype.Group, error] {
 
 // ListPage returns one page of groups, in the order of List.
 func (a Groups) ListPage(ctx context.Context, page pawltype.PageRequest) (pawltype.Page[*pawltype.Group], error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewGroupServiceClient(a.rpc).ListGroups, &pawlv1.ListGroupsRequest{Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewGroupServiceClient(a.rpc).ListGroups, &pawlv1.ListGroupsRequest{
+		Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
 		return pawltype.Page[*pawltype.Group]{}, fmt.Errorf("list groups: %w", err)
 	}
@@ -29,7 +30,8 @@ func (a Groups) ListPage(ctx context.Context, page pawltype.PageRequest) (pawlty
 
 // MembersPage returns one page of a group's members.
 func (a Groups) MembersPage(ctx context.Context, id string, page pawltype.PageRequest) (pawltype.Page[*pawltype.GroupMember], error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewGroupServiceClient(a.rpc).ListGroupMembers, &pawlv1.ListGroupMembersRequest{GroupId: id, Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewGroupServiceClient(a.rpc).ListGroupMembers, &pawlv1.ListGroupMembersRequest{GroupId: id,
+		Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
 		return pawltype.Page[*pawltype.GroupMember]{}, fmt.Errorf("members of group %q: %w", id, err)
 	}
@@ -38,7 +40,8 @@ func (a Groups) MembersPage(ctx context.Context, id string, page pawltype.PageRe
 
 // Cancel cancels a group as pawl.Client.CancelGroup does, and records the operator.
 func (a Groups) Cancel(ctx context.Context, id, reason string) (*pawltype.Group, error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewGroupServiceClient(a.rpc).CancelGroup, &pawlv1.CancelGroupRequest{GroupId: id, Reason: reason})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewGroupServiceClient(a.rpc).CancelGroup, &pawlv1.CancelGroupRequest{
+		GroupId: id, Reason: reason})
 	if err != nil {
 		return nil, fmt.Errorf("cancel group %q: %w", id, err)
 	}

@@ -68,8 +68,9 @@ func (a Markers) Add(ctx context.Context, m MarkerSpec) (*Marker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("add marker %q: %w", m.Title, err)
 	}
-	p, err := operate(ctx, a.calls, true, pawlv1.NewMarkerServiceClient(a.rpc).AddMarker, &pawlv1.AddMarkerRequest{Kind: string(m.Kind), Title: m.Title, Version: convert.Text(m.Version), Url: convert.Text(m.URL),
-		Queues: m.Queues, Types: m.Types, At: convert.Timestamp(m.At), EndedAt: convert.Timestamp(m.EndedAt), RequestId: convert.Text(request)})
+	p, err := operate(ctx, a.calls, true, pawlv1.NewMarkerServiceClient(a.rpc).AddMarker, &pawlv1.AddMarkerRequest{Kind: string(m.Kind),
+		Title: m.Title, Version: convert.Text(m.Version), Url: convert.Text(m.URL), Queues: m.Queues, Types: m.Types, At: convert.Timestamp(m.At),
+		EndedAt: convert.Timestamp(m.EndedAt), RequestId: convert.Text(request)})
 	if err != nil {
 		return nil, fmt.Errorf("add marker %q: %w", m.Title, err)
 	}
@@ -78,7 +79,8 @@ func (a Markers) Add(ctx context.Context, m MarkerSpec) (*Marker, error) {
 
 // End sets when a marker ended. The zero time means now, but does not change an end that is already set.
 func (a Markers) End(ctx context.Context, id string, at time.Time) (*Marker, error) {
-	p, err := operate(ctx, a.calls, true, pawlv1.NewMarkerServiceClient(a.rpc).EndMarker, &pawlv1.EndMarkerRequest{Id: id, EndedAt: convert.Timestamp(at)})
+	p, err := operate(ctx, a.calls, true, pawlv1.NewMarkerServiceClient(a.rpc).EndMarker, &pawlv1.EndMarkerRequest{Id: id,
+		EndedAt: convert.Timestamp(at)})
 	if err != nil {
 		return nil, fmt.Errorf("end marker %s: %w", id, err)
 	}
@@ -87,7 +89,8 @@ func (a Markers) End(ctx context.Context, id string, at time.Time) (*Marker, err
 
 // Delete removes a marker.
 func (a Markers) Delete(ctx context.Context, id string) error {
-	if _, err := operate(ctx, a.calls, false, pawlv1.NewMarkerServiceClient(a.rpc).RemoveMarker, &pawlv1.RemoveMarkerRequest{Id: id}); err != nil {
+	if _, err := operate(ctx, a.calls, false, pawlv1.NewMarkerServiceClient(a.rpc).RemoveMarker, &pawlv1.RemoveMarkerRequest{
+		Id: id}); err != nil {
 		return fmt.Errorf("remove marker %s: %w", id, err)
 	}
 	return nil
@@ -102,8 +105,10 @@ func (a Markers) List(ctx context.Context, f MarkerFilter) iter.Seq2[*Marker, er
 
 // ListPage returns one page of markers, newest first.
 func (a Markers) ListPage(ctx context.Context, f MarkerFilter, page pawltype.PageRequest) (pawltype.Page[*Marker], error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewMarkerServiceClient(a.rpc).ListMarkers, &pawlv1.ListMarkersRequest{Since: convert.Timestamp(f.Since), Until: convert.Timestamp(f.Until),
-		Kind: convert.Text(string(f.Kind)), Queue: convert.Text(f.Queue), Type: convert.Text(f.Type), Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewMarkerServiceClient(a.rpc).ListMarkers, &pawlv1.ListMarkersRequest{
+		Since: convert.Timestamp(f.Since), Until: convert.Timestamp(f.Until),
+		Kind: convert.Text(string(f.Kind)), Queue: convert.Text(f.Queue), Type: convert.Text(f.Type), Limit: convert.Int32(page.Limit),
+		Cursor: page.Cursor})
 	if err != nil {
 		return pawltype.Page[*Marker]{}, fmt.Errorf("list markers: %w", err)
 	}
@@ -111,6 +116,7 @@ func (a Markers) ListPage(ctx context.Context, f MarkerFilter, page pawltype.Pag
 }
 
 func markerOf(p *pawlv1.Marker) *Marker {
-	return &Marker{ID: p.GetId(), Kind: MarkerKind(p.GetKind()), Title: p.GetTitle(), Version: p.GetVersion(), URL: p.GetUrl(), Queues: p.GetQueues(), Types: p.GetTypes(),
-		At: convert.Time(p.GetAt()), EndedAt: convert.Time(p.GetEndedAt()), CreatedBy: p.GetCreatedBy(), CreatedAt: convert.Time(p.GetCreatedAt())}
+	return &Marker{ID: p.GetId(), Kind: MarkerKind(p.GetKind()), Title: p.GetTitle(), Version: p.GetVersion(), URL: p.GetUrl(),
+		Queues: p.GetQueues(), Types: p.GetTypes(), At: convert.Time(p.GetAt()), EndedAt: convert.Time(p.GetEndedAt()),
+		CreatedBy: p.GetCreatedBy(), CreatedAt: convert.Time(p.GetCreatedAt())}
 }

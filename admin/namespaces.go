@@ -73,7 +73,8 @@ func (a Namespaces) List(ctx context.Context, f NamespaceFilter) iter.Seq2[*Name
 
 // ListPage returns one page of namespaces.
 func (a Namespaces) ListPage(ctx context.Context, f NamespaceFilter, page pawltype.PageRequest) (pawltype.Page[*Namespace], error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewAccessServiceClient(a.rpc).ListNamespaces, &pawlv1.ListNamespacesRequest{Pattern: convert.Text(f.Pattern), Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewAccessServiceClient(a.rpc).ListNamespaces, &pawlv1.ListNamespacesRequest{
+		Pattern: convert.Text(f.Pattern), Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
 		return pawltype.Page[*Namespace]{}, fmt.Errorf("list namespaces: %w", err)
 	}
@@ -90,20 +91,22 @@ func (a Namespaces) Get(ctx context.Context, name string) (*Namespace, error) {
 }
 
 func namespaceInfoOf(p *pawlv1.Namespace) *Namespace {
-	return &Namespace{Name: p.GetName(), CreatedAt: convert.Time(p.GetCreatedAt()), CreatedBy: p.GetCreatedBy(), Quotas: quotasFrom(p.GetQuotas()),
-		Usage: usageOf(p.GetUsage()), Missing: convert.Missing(p.GetMissing())}
+	return &Namespace{Name: p.GetName(), CreatedAt: convert.Time(p.GetCreatedAt()), CreatedBy: p.GetCreatedBy(),
+		Quotas: quotasFrom(p.GetQuotas()), Usage: usageOf(p.GetUsage()), Missing: convert.Missing(p.GetMissing())}
 }
 
 func quotasFrom(p *pawlv1.Quotas) Quotas {
-	return Quotas{MaxBacklog: p.GetMaxBacklog(), MaxBacklogBytes: p.GetMaxBacklogBytes(), MaxRunning: p.GetMaxRunning(), MaxQueues: p.GetMaxQueues(),
-		MaxSchedules: p.GetMaxSchedules(), MaxRequestsPerSecond: p.GetMaxRequestsPerSecond(), MaxBytesPerSecond: p.GetMaxBytesPerSecond()}
+	return Quotas{MaxBacklog: p.GetMaxBacklog(), MaxBacklogBytes: p.GetMaxBacklogBytes(), MaxRunning: p.GetMaxRunning(),
+		MaxQueues: p.GetMaxQueues(), MaxSchedules: p.GetMaxSchedules(), MaxRequestsPerSecond: p.GetMaxRequestsPerSecond(),
+		MaxBytesPerSecond: p.GetMaxBytesPerSecond()}
 }
 
 func usageOf(p *pawlv1.NamespaceUsage) *NamespaceUsage {
 	if p == nil {
 		return nil
 	}
-	return &NamespaceUsage{Backlog: p.GetBacklog(), BacklogBytes: p.GetBacklogBytes(), Running: p.GetRunning(), Queues: p.GetQueues(), Schedules: p.GetSchedules()}
+	return &NamespaceUsage{Backlog: p.GetBacklog(), BacklogBytes: p.GetBacklogBytes(), Running: p.GetRunning(), Queues: p.GetQueues(),
+		Schedules: p.GetSchedules()}
 }
 
 func (c QuotaChange) proto() *pawlv1.Quotas {
@@ -115,7 +118,8 @@ func (c QuotaChange) proto() *pawlv1.Quotas {
 // queues and 100,000 schedules. It is a no-op if the namespace exists with the same quotas; with other quotas, it returns ErrConflict.
 // unconfirmed lists the nodes that did not acknowledge it within a second; until they do, they may report it as not found.
 func (a Namespaces) Create(ctx context.Context, name string, quotas QuotaChange) (unconfirmed []string, err error) {
-	p, err := operate(ctx, a.calls, true, pawlv1.NewAccessServiceClient(a.rpc).AddNamespace, &pawlv1.AddNamespaceRequest{Name: name, Quotas: quotas.proto()})
+	p, err := operate(ctx, a.calls, true, pawlv1.NewAccessServiceClient(a.rpc).AddNamespace, &pawlv1.AddNamespaceRequest{Name: name,
+		Quotas: quotas.proto()})
 	if err != nil {
 		return nil, fmt.Errorf("add namespace %q: %w", name, err)
 	}
@@ -124,7 +128,8 @@ func (a Namespaces) Create(ctx context.Context, name string, quotas QuotaChange)
 
 // SetQuotas changes the quotas of a namespace. If usage is above a new quota, further work is refused, but existing work is kept.
 func (a Namespaces) SetQuotas(ctx context.Context, name string, to QuotaChange) (n *Namespace, unconfirmed []string, err error) {
-	p, err := operate(ctx, a.calls, true, pawlv1.NewAccessServiceClient(a.rpc).SetQuotas, &pawlv1.SetQuotasRequest{Name: name, Quotas: to.proto()})
+	p, err := operate(ctx, a.calls, true, pawlv1.NewAccessServiceClient(a.rpc).SetQuotas, &pawlv1.SetQuotasRequest{Name: name,
+		Quotas: to.proto()})
 	if err != nil {
 		return nil, nil, fmt.Errorf("set quotas of namespace %q: %w", name, err)
 	}

@@ -136,7 +136,8 @@ func (a Operations) Preview(ctx context.Context, o OperationSpec) (*OperationPre
 	return &OperationPreview{Matched: p.GetMatched(), IsLowerBound: p.GetIsLowerBound(), Sample: convert.Tasks(p.GetSample())}, nil
 }
 
-func (a Operations) request(ctx context.Context, o OperationSpec, req *pawlv1.StartOperationRequest) (*pawlv1.StartOperationResponse, error) {
+func (a Operations) request(ctx context.Context, o OperationSpec, req *pawlv1.StartOperationRequest) (*pawlv1.StartOperationResponse,
+	error) {
 	action, err := convert.Number[pawlv1.Action]("action", o.Action, actionWords, "a known action")
 	if err != nil {
 		return nil, err
@@ -164,12 +165,14 @@ func (a Operations) Get(ctx context.Context, id string) (*Operation, error) {
 
 // GetWithStates is Get, but also counts the changed tasks by their current state.
 func (a Operations) GetWithStates(ctx context.Context, id string) (*Operation, error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).GetOperation, &pawlv1.GetOperationRequest{OperationId: id, CurrentStates: true})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).GetOperation, &pawlv1.GetOperationRequest{OperationId: id,
+		CurrentStates: true})
 	return operationAnswer("operation", id, resp.GetOperation(), err)
 }
 
 func (a Operations) read(ctx context.Context, id string, wait time.Duration) (*Operation, error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).GetOperation, &pawlv1.GetOperationRequest{OperationId: id, Wait: convert.Duration(wait)})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).GetOperation, &pawlv1.GetOperationRequest{OperationId: id,
+		Wait: convert.Duration(wait)})
 	return operationAnswer("operation", id, resp.GetOperation(), err)
 }
 
@@ -212,7 +215,8 @@ func (a Operations) List(ctx context.Context) iter.Seq2[*Operation, error] {
 
 // ListPage returns one page of operations.
 func (a Operations) ListPage(ctx context.Context, page pawltype.PageRequest) (pawltype.Page[*Operation], error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).ListOperations, &pawlv1.ListOperationsRequest{Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).ListOperations, &pawlv1.ListOperationsRequest{
+		Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
 		return pawltype.Page[*Operation]{}, fmt.Errorf("list operations: %w", err)
 	}
@@ -221,19 +225,22 @@ func (a Operations) ListPage(ctx context.Context, page pawltype.PageRequest) (pa
 
 // Pause pauses an operation when its steps under way are over; until then, the returned operation has Stopping set.
 func (a Operations) Pause(ctx context.Context, id, reason string) (*Operation, error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).PauseOperation, &pawlv1.PauseOperationRequest{OperationId: id, Reason: reason})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).PauseOperation, &pawlv1.PauseOperationRequest{
+		OperationId: id, Reason: reason})
 	return operationAnswer("pause operation", id, resp.GetOperation(), err)
 }
 
 // Resume lets a paused operation continue where it stopped.
 func (a Operations) Resume(ctx context.Context, id, reason string) (*Operation, error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).ResumeOperation, &pawlv1.ResumeOperationRequest{OperationId: id, Reason: reason})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).ResumeOperation, &pawlv1.ResumeOperationRequest{
+		OperationId: id, Reason: reason})
 	return operationAnswer("resume operation", id, resp.GetOperation(), err)
 }
 
 // Abort ends an operation when its steps under way are over. What it has done is not undone.
 func (a Operations) Abort(ctx context.Context, id, reason string) (*Operation, error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).AbortOperation, &pawlv1.AbortOperationRequest{OperationId: id, Reason: reason})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).AbortOperation, &pawlv1.AbortOperationRequest{
+		OperationId: id, Reason: reason})
 	return operationAnswer("abort operation", id, resp.GetOperation(), err)
 }
 
@@ -251,9 +258,11 @@ var (
 
 func operationInfoOf(p *pawlv1.Operation) *Operation {
 	s := p.GetSpec()
-	o := &Operation{ID: p.GetOperationId(), State: operationStateWords[int32(p.GetState())], Stopping: operationStateWords[int32(p.GetStopping())], Author: operatorOf(p.GetAuthor()),
-		OperationSpec: OperationSpec{Action: actionWords[int32(s.GetAction())], Filter: filterOf(s.GetFilter()), ToQueue: s.GetToQueue(), Priority: convert.Priority(s.GetPriority()),
-			Max: s.GetMax(), Rate: s.GetRate(), Canary: s.GetCanary(), Reason: p.GetAuthor().GetReason()},
+	o := &Operation{ID: p.GetOperationId(), State: operationStateWords[int32(p.GetState())],
+		Stopping: operationStateWords[int32(p.GetStopping())], Author: operatorOf(p.GetAuthor()), OperationSpec: OperationSpec{
+			Action: actionWords[int32(s.GetAction())], Filter: filterOf(s.GetFilter()), ToQueue: s.GetToQueue(),
+			Priority: convert.Priority(s.GetPriority()), Max: s.GetMax(), Rate: s.GetRate(), Canary: s.GetCanary(),
+			Reason: p.GetAuthor().GetReason()},
 		CreatedAt: convert.Time(p.GetCreatedAt()), PausedAt: convert.Time(p.GetPausedAt()), EndedAt: convert.Time(p.GetEndedAt()),
 		StopReason: p.GetWhy(), StoppedBy: operatorOf(p.GetStoppedBy()), ResumedBy: operatorOf(p.GetResumedBy()), WaitsFor: p.GetWaitsFor(),
 		Counts: OperationCounts{Total: p.GetTotal(), TotalIsLowerBound: p.GetTotalIsLowerBound(), Matched: p.GetMatched(), Done: p.GetDone(),

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// printer formats values in Go notation, without zero fields. It prints a value that takes several lines only once, and then refers to the call where it
-// did. A nil printer prints everything.
+// printer formats values in Go notation, without zero fields. It prints a value that takes several lines only once, and
+// then refers to the call where it did. A nil printer prints everything.
 type printer map[string]string
 
 func (p printer) text(v reflect.Value, of string) string {

@@ -184,8 +184,8 @@ var queueTraits = []QueueTrait{"", QueueDead, QueuePoisoned, QueuePaused, QueueN
 type QueueFilter struct {
 	Pattern string     // of names, in which * matches any characters; "": all
 	Having  QueueTrait // "": any
-	// Most sorts by the number of dead, poisoned or ready tasks, according to Having, or else by unfinished tasks, largest first; the list then has one
-	// page. Otherwise queues are sorted by name.
+	// Most sorts by the number of dead, poisoned or ready tasks, according to Having, or else by unfinished tasks, largest
+	// first; the list then has one page. Otherwise queues are sorted by name.
 	Most   bool
 	Series time.Duration // include each queue's series of 2 minutes, 5 minutes, 1 hour or 24 hours; 0: none
 }
@@ -197,9 +197,11 @@ func (f QueueFilter) byNumbers() bool { return f.Most || f.Having != "" && f.Hav
 func (a Queues) ListPage(ctx context.Context, f QueueFilter, page pawltype.PageRequest) (pawltype.Page[*Queue], error) {
 	trait := slices.Index(queueTraits, f.Having)
 	if trait < 0 {
-		return pawltype.Page[*Queue]{}, fmt.Errorf("list queues: %w", convert.Invalid("having", "%q is not one of dead, poisoned, paused and no_worker", f.Having))
+		return pawltype.Page[*Queue]{}, fmt.Errorf("list queues: %w", convert.Invalid("having",
+			"%q is not one of dead, poisoned, paused and no_worker", f.Having))
 	}
-	req := &pawlv1.ListQueuesRequest{Limit: convert.Int32(page.Limit), Cursor: page.Cursor, Series: convert.Duration(f.Series), Pattern: convert.Text(f.Pattern), Having: pawlv1.QueueTrait(trait)}
+	req := &pawlv1.ListQueuesRequest{Limit: convert.Int32(page.Limit), Cursor: page.Cursor, Series: convert.Duration(f.Series),
+		Pattern: convert.Text(f.Pattern), Having: pawlv1.QueueTrait(trait)}
 	if f.Most {
 		req.Order = pawlv1.QueueOrder_QUEUE_ORDER_MOST
 	}
@@ -221,7 +223,8 @@ func (a Queues) Put(ctx context.Context, name string, settings QueueSettings) (*
 	if err := settings.KeyOrder.check(); err != nil {
 		return nil, fmt.Errorf("put queue %q: %w", name, err)
 	}
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).PutQueue, &pawlv1.PutQueueRequest{Queue: name, Settings: settings.proto()})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).PutQueue, &pawlv1.PutQueueRequest{Queue: name,
+		Settings: settings.proto()})
 	return queueAnswer("put queue", name, resp.GetQueue(), err)
 }
 
@@ -237,7 +240,8 @@ func (a Queues) PutIfVersion(ctx context.Context, name string, version int64, se
 
 // Delete removes an empty queue. If the queue has tasks, Delete returns ErrWrongState.
 func (a Queues) Delete(ctx context.Context, name string) error {
-	if _, err := operate(ctx, a.calls, false, pawlv1.NewOperatorServiceClient(a.rpc).DeleteQueue, &pawlv1.DeleteQueueRequest{Queue: name}); err != nil {
+	if _, err := operate(ctx, a.calls, false, pawlv1.NewOperatorServiceClient(a.rpc).DeleteQueue, &pawlv1.DeleteQueueRequest{
+		Queue: name}); err != nil {
 		return fmt.Errorf("delete queue %q: %w", name, err)
 	}
 	return nil
@@ -293,12 +297,14 @@ type SpreadOptions struct {
 	Force bool
 }
 
-// Spread spreads a queue over shards, or moves it, when it outgrows one shard. Some guarantees then hold only within a key, no longer
-// across keys: see docs/scaling.md. Tasks whose key, unique key and idempotency key are in different slots are refused from then on. When
-// Spread returns, new tasks go to the new shards; existing tasks stay where they are and drain.
-// ErrWrongState means that other queues are in the way, or that there are tasks that would be refused. After ErrUnavailable, the move may have started and will continue.
+// Spread spreads a queue over shards, or moves it, when it outgrows one shard. Some guarantees then hold only within a
+// key, no longer across keys: see docs/scaling.md. Tasks whose key, unique key and idempotency key are in different
+// slots are refused from then on. When Spread returns, new tasks go to the new shards; existing tasks stay where they
+// are and drain. ErrWrongState means that other queues are in the way, or that there are tasks that would be refused.
+// After ErrUnavailable, the move may have started and will continue.
 func (a Queues) Spread(ctx context.Context, name string, onto SpreadOptions, reason string) (*Queue, error) {
-	req := &pawlv1.SpreadQueueRequest{Queue: name, Parts: convert.Int32(onto.Parts), Own: onto.Exclusive, DryRun: onto.DryRun, Force: onto.Force, Reason: reason}
+	req := &pawlv1.SpreadQueueRequest{Queue: name, Parts: convert.Int32(onto.Parts), Own: onto.Exclusive, DryRun: onto.DryRun,
+		Force: onto.Force, Reason: reason}
 	for _, shard := range onto.Shards {
 		req.Shards = append(req.Shards, uint32(max(convert.Int32(shard), 0))) // #nosec G115 -- not negative
 	}
@@ -308,7 +314,8 @@ func (a Queues) Spread(ctx context.Context, name string, onto SpreadOptions, rea
 
 // Purge discards the tasks that wait in a queue and returns how many. It does not erase them.
 func (a Queues) Purge(ctx context.Context, name, reason string) (discarded int64, err error) {
-	resp, err := operate(ctx, a.calls, false, pawlv1.NewOperatorServiceClient(a.rpc).PurgeQueue, &pawlv1.PurgeQueueRequest{Queue: name, Reason: reason})
+	resp, err := operate(ctx, a.calls, false, pawlv1.NewOperatorServiceClient(a.rpc).PurgeQueue, &pawlv1.PurgeQueueRequest{
+		Queue: name, Reason: reason})
 	if err != nil {
 		return 0, fmt.Errorf("purge queue %q: %w", name, err)
 	}
@@ -328,8 +335,9 @@ func (s QueueSettings) proto() *pawlv1.QueueSettings {
 		Lease: convert.Duration(s.Lease), Timeout: convert.Duration(s.Timeout), MaxLength: s.MaxLength, MaxWait: convert.Duration(s.MaxWait),
 		KeyOrder: s.KeyOrder.proto(),
 		Retention: &pawlv1.Retention{
-			Succeeded: convert.Duration(s.Retention.Succeeded), Discarded: convert.Duration(s.Retention.Discarded), Cancelled: convert.Duration(s.Retention.Cancelled),
-			Dead: convert.Duration(s.Retention.Dead), Poisoned: convert.Duration(s.Retention.Poisoned),
+			Succeeded: convert.Duration(s.Retention.Succeeded), Discarded: convert.Duration(s.Retention.Discarded),
+			Cancelled: convert.Duration(s.Retention.Cancelled), Dead: convert.Duration(s.Retention.Dead),
+			Poisoned: convert.Duration(s.Retention.Poisoned),
 		},
 	}
 	out.MaxRunning, out.Rate = s.QueueLimits.proto()
@@ -362,7 +370,8 @@ func (k KeyLimits) proto() *pawlv1.KeyRules {
 }
 
 func limitsOf(running int32, p *pawlv1.Rate) QueueLimits {
-	return QueueLimits{MaxRunning: int(running), Rate: RateLimit{Limit: int(p.GetLimit()), Period: p.GetPeriod().AsDuration(), Burst: int(p.GetBurst())}}
+	return QueueLimits{MaxRunning: int(running), Rate: RateLimit{Limit: int(p.GetLimit()), Period: p.GetPeriod().AsDuration(),
+		Burst: int(p.GetBurst())}}
 }
 
 func settingsOf(p *pawlv1.QueueSettings) QueueSettings {
@@ -399,14 +408,15 @@ func queueOf(p *pawlv1.Queue) *Queue {
 	}
 	r := p.GetReadyByPriority()
 	q := &Queue{
-		Name: p.GetQueue(), Paused: p.GetPaused(), PausedReason: p.GetPausedReason(), PausedBy: p.GetPausedBy(), PausedAt: convert.Time(p.GetPausedAt()),
-		Depth:           depthOf(p.GetDepth()),
+		Name: p.GetQueue(), Paused: p.GetPaused(), PausedReason: p.GetPausedReason(), PausedBy: p.GetPausedBy(),
+		PausedAt: convert.Time(p.GetPausedAt()), Depth: depthOf(p.GetDepth()),
 		ReadyByPriority: ReadyByPriority{High: r.GetHigh(), Normal: r.GetNormal(), Low: r.GetLow()},
 		OldestReady:     time.Duration(p.GetOldestReadyAgeSeconds() * float64(time.Second)),
 		Settings:        settingsOf(p.GetSettings()), Version: p.GetVersion(), CreatedAt: convert.Time(p.GetCreatedAt()),
 	}
 	for _, h := range p.GetHolds() {
-		q.PausedSubsets = append(q.PausedSubsets, PausedSubset{Type: h.GetType(), Key: h.GetKey(), Reason: h.GetReason(), By: h.GetBy(), At: convert.Time(h.GetAt())})
+		q.PausedSubsets = append(q.PausedSubsets, PausedSubset{Type: h.GetType(), Key: h.GetKey(), Reason: h.GetReason(), By: h.GetBy(),
+			At: convert.Time(h.GetAt())})
 	}
 	if r := p.GetRates(); r != nil {
 		q.Rates = &QueueRates{In: r.GetIn(), Out: r.GetOut(), Failed: r.GetFailed()}
@@ -427,8 +437,8 @@ func queueOf(p *pawlv1.Queue) *Queue {
 		q.Breakers = append(q.Breakers, breakerStatusOf(b))
 	}
 	for _, part := range p.GetParts() {
-		q.Parts = append(q.Parts, QueuePart{Shard: int(part.GetShard()), Slots: int(part.GetSlots()), Moving: part.GetMoving(), Exclusive: part.GetOwn(),
-			Depth: depthOf(part.GetDepth())})
+		q.Parts = append(q.Parts, QueuePart{Shard: int(part.GetShard()), Slots: int(part.GetSlots()), Moving: part.GetMoving(),
+			Exclusive: part.GetOwn(), Depth: depthOf(part.GetDepth())})
 	}
 	return q
 }

@@ -151,7 +151,8 @@ func (a Schedules) List(ctx context.Context) iter.Seq2[*Schedule, error] {
 
 // ListPage returns one page of schedules.
 func (a Schedules) ListPage(ctx context.Context, page pawltype.PageRequest) (pawltype.Page[*Schedule], error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewScheduleServiceClient(a.rpc).ListSchedules, &pawlv1.ListSchedulesRequest{Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewScheduleServiceClient(a.rpc).ListSchedules, &pawlv1.ListSchedulesRequest{
+		Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
 		return pawltype.Page[*Schedule]{}, fmt.Errorf("list schedules: %w", err)
 	}
@@ -205,7 +206,8 @@ func (a Schedules) put(ctx context.Context, what string, s ScheduleSpec, req *pa
 
 // Delete removes a schedule and its history. Tasks that its ticks enqueued are kept.
 func (a Schedules) Delete(ctx context.Context, name string) error {
-	if _, err := operate(ctx, a.calls, false, pawlv1.NewScheduleServiceClient(a.rpc).DeleteSchedule, &pawlv1.DeleteScheduleRequest{Name: name}); err != nil {
+	if _, err := operate(ctx, a.calls, false, pawlv1.NewScheduleServiceClient(a.rpc).DeleteSchedule, &pawlv1.DeleteScheduleRequest{
+		Name: name}); err != nil {
 		return fmt.Errorf("delete schedule %q: %w", name, err)
 	}
 	return nil
@@ -213,7 +215,8 @@ func (a Schedules) Delete(ctx context.Context, name string) error {
 
 // Pause lets ticks pass without enqueueing tasks. They are recorded in the history when the schedule is resumed.
 func (a Schedules) Pause(ctx context.Context, name, reason string) (*Schedule, error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewScheduleServiceClient(a.rpc).PauseSchedule, &pawlv1.PauseScheduleRequest{Name: name, Reason: reason})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewScheduleServiceClient(a.rpc).PauseSchedule, &pawlv1.PauseScheduleRequest{
+		Name: name, Reason: reason})
 	return scheduleAnswer("pause schedule", name, resp.GetSchedule(), err)
 }
 
@@ -229,7 +232,8 @@ func (a Schedules) Trigger(ctx context.Context, name string) (*pawl.Ref, error) 
 	if err != nil {
 		return nil, fmt.Errorf("request id: %w", err)
 	}
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewScheduleServiceClient(a.rpc).TriggerSchedule, &pawlv1.TriggerScheduleRequest{Name: name, RequestId: new(request.String())})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewScheduleServiceClient(a.rpc).TriggerSchedule, &pawlv1.TriggerScheduleRequest{Name: name,
+		RequestId: new(request.String())})
 	if err != nil {
 		return nil, fmt.Errorf("trigger schedule %q: %w", name, err)
 	}
@@ -279,8 +283,8 @@ func (s ScheduleSpec) proto() (*pawlv1.ScheduleSpec, error) {
 	if err != nil {
 		return nil, convert.FieldIn("task", err) // names the field as the broker does
 	}
-	return &pawlv1.ScheduleSpec{Name: s.Name, Cron: convert.Text(s.Cron), TimeZone: convert.Text(s.TimeZone), Every: convert.Duration(s.Every), Jitter: convert.Duration(s.Jitter),
-		Missed: missed, Overlap: overlap, Owner: convert.Text(s.Owner), Task: spec}, nil
+	return &pawlv1.ScheduleSpec{Name: s.Name, Cron: convert.Text(s.Cron), TimeZone: convert.Text(s.TimeZone), Every: convert.Duration(s.Every),
+		Jitter: convert.Duration(s.Jitter), Missed: missed, Overlap: overlap, Owner: convert.Text(s.Owner), Task: spec}, nil
 }
 
 var (
@@ -292,9 +296,10 @@ var (
 func scheduleOf(p *pawlv1.Schedule) *Schedule {
 	s := p.GetSpec()
 	out := &Schedule{ID: p.GetScheduleId(), Name: s.GetName(), Cron: s.GetCron(), TimeZone: s.GetTimeZone(), Every: s.GetEvery().AsDuration(),
-		Jitter: s.GetJitter().AsDuration(), Missed: missedWords[int32(s.GetMissed())], Overlap: overlapWords[int32(s.GetOverlap())], Owner: s.GetOwner(),
-		Task: scheduledTaskOf(s.GetTask()), ETag: p.GetEtag(), InWords: p.GetInWords(),
-		CreatedAt: convert.Time(p.GetCreatedAt()), UpdatedAt: convert.Time(p.GetUpdatedAt()), NextRunAt: convert.Time(p.GetNextRunAt()), PlannedAt: convert.Time(p.GetNextPlannedAt())}
+		Jitter: s.GetJitter().AsDuration(), Missed: missedWords[int32(s.GetMissed())], Overlap: overlapWords[int32(s.GetOverlap())],
+		Owner: s.GetOwner(), Task: scheduledTaskOf(s.GetTask()), ETag: p.GetEtag(), InWords: p.GetInWords(),
+		CreatedAt: convert.Time(p.GetCreatedAt()), UpdatedAt: convert.Time(p.GetUpdatedAt()), NextRunAt: convert.Time(p.GetNextRunAt()),
+		PlannedAt: convert.Time(p.GetNextPlannedAt())}
 	for _, at := range p.GetComing() {
 		out.Coming = append(out.Coming, convert.Time(at))
 	}
@@ -308,9 +313,10 @@ func scheduleOf(p *pawlv1.Schedule) *Schedule {
 }
 
 func scheduledTaskOf(s *pawlv1.TaskSpec) ScheduledTask {
-	t := ScheduledTask{Type: s.GetType(), Payload: s.GetPayload(), ContentType: s.GetContentType(), Queue: s.GetQueue(), Priority: convert.Priority(s.GetPriority()),
-		MaxAttempts: int(s.GetMaxAttempts()), Timeout: s.GetTimeout().AsDuration(), ExpiresIn: s.GetExpiresIn().AsDuration(),
-		Key: s.GetKey(), Unique: convert.Unique(s.GetUnique()), Cost: int(s.GetCost()), Tags: s.GetTags(), Headers: s.GetHeaders()}
+	t := ScheduledTask{Type: s.GetType(), Payload: s.GetPayload(), ContentType: s.GetContentType(), Queue: s.GetQueue(),
+		Priority: convert.Priority(s.GetPriority()), MaxAttempts: int(s.GetMaxAttempts()), Timeout: s.GetTimeout().AsDuration(),
+		ExpiresIn: s.GetExpiresIn().AsDuration(), Key: s.GetKey(), Unique: convert.Unique(s.GetUnique()), Cost: int(s.GetCost()),
+		Tags: s.GetTags(), Headers: s.GetHeaders()}
 	if s.GetRetry() != nil {
 		retry := convert.RetryPolicy(s.GetRetry())
 		t.Retry = &retry
@@ -319,7 +325,8 @@ func scheduledTaskOf(s *pawlv1.TaskSpec) ScheduledTask {
 		retention := s.GetRetention().AsDuration()
 		t.Retention = &retention
 	}
-	t.In, t.At, t.IdempotencyKey, t.IdempotencyTTL = s.GetDelay().AsDuration(), convert.Time(s.GetRunAt()), s.GetIdempotencyKey(), s.GetIdempotencyTtl().AsDuration()
+	t.In, t.At, t.IdempotencyKey, t.IdempotencyTTL = s.GetDelay().AsDuration(), convert.Time(s.GetRunAt()), s.GetIdempotencyKey(),
+		s.GetIdempotencyTtl().AsDuration()
 	for _, f := range s.GetThen() {
 		t.Then = append(t.Then, scheduledTaskOf(f))
 	}

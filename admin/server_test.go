@@ -40,8 +40,9 @@ type call struct {
 func start(t testing.TB, opts ...pawl.DialOptions) (*server, admin.Client) {
 	t.Helper()
 	s := &server{}
-	client, err := pawl.Dial("localhost", append(opts, pawl.DialOptions{NoRouting: true, Logger: slog.New(slog.DiscardHandler), GRPC: []grpc.DialOption{
-		grpc.WithUnaryInterceptor(s.unary), grpc.WithStreamInterceptor(s.open)}})...)
+	client, err := pawl.Dial("localhost", append(opts, pawl.DialOptions{NoRouting: true, Logger: slog.New(slog.DiscardHandler),
+		GRPC: []grpc.DialOption{
+			grpc.WithUnaryInterceptor(s.unary), grpc.WithStreamInterceptor(s.open)}})...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +51,8 @@ func start(t testing.TB, opts ...pawl.DialOptions) (*server, admin.Client) {
 	return s, admin.New(client)
 }
 
-func (s *server) unary(ctx context.Context, method string, req, reply any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption) error {
+func (s *server) unary(ctx context.Context, method string, req, reply any, _ *grpc.ClientConn, _ grpc.UnaryInvoker,
+	_ ...grpc.CallOption) error {
 	if method == grpc_health_v1.Health_Check_FullMethodName { // the client's own probe
 		return nil
 	}
@@ -71,7 +73,8 @@ func (s *server) note(ctx context.Context, method string, req any) {
 	md, _ := metadata.FromOutgoingContext(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.calls = append(s.calls, call{time.Now(), method[strings.LastIndex(method, ".")+1:], proto.Clone(req.(proto.Message)), md.Get("pawl-actor"), md.Get("pawl-reason-bin")})
+	s.calls = append(s.calls, call{time.Now(), method[strings.LastIndex(method, ".")+1:], proto.Clone(req.(proto.Message)),
+		md.Get("pawl-actor"), md.Get("pawl-reason-bin")})
 }
 
 // taken returns the calls made since it was last called.
@@ -84,7 +87,8 @@ func (s *server) taken() []call {
 }
 
 // open opens a stream. If its first frame is an error, open returns that instead.
-func (s *server) open(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, method string, _ grpc.Streamer, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+func (s *server) open(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, method string, _ grpc.Streamer,
+	_ ...grpc.CallOption) (grpc.ClientStream, error) {
 	frames := s.frames[0]
 	s.frames = s.frames[1:]
 	if err, refused := frames[0].(error); refused {

@@ -82,7 +82,9 @@ type QueueTotals struct {
 
 // Attention is a problem that an operator should look at.
 type Attention struct {
-	Kind     string  // "dead_letters", "poisoned", "oldest_wait", "no_worker", "breaker_open", "queue_paused", "failure_rate", "schedule_late", "webhook", "shard", "node", "clock", "disk", "certificate"
+	// "dead_letters", "poisoned", "oldest_wait", "no_worker", "breaker_open", "queue_paused", "failure_rate",
+	// "schedule_late", "webhook", "shard", "node", "clock", "disk", "certificate"
+	Kind     string
 	Severity string  // "critical", "warning"
 	Subject  string  // name of the queue, schedule, webhook, shard or node; of several, the most severe
 	Detail   string  // a sentence about all of them
@@ -92,23 +94,26 @@ type Attention struct {
 
 // Stats returns statistics for all tasks in a time window: 2 minutes, 5 minutes, 1 hour or 24 hours; 0: 1 hour.
 func (a Client) Stats(ctx context.Context, window time.Duration) (*NamespaceStats, error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewStatsServiceClient(a.rpc).GetStats, &pawlv1.GetStatsRequest{Window: convert.Duration(window)})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewStatsServiceClient(a.rpc).GetStats,
+		&pawlv1.GetStatsRequest{Window: convert.Duration(window)})
 	if err != nil {
 		return nil, fmt.Errorf("stats: %w", err)
 	}
 	q := resp.GetQueues()
-	out := &NamespaceStats{Stats: statsOf(resp.GetStats()), Queues: QueueTotals{Queues: q.GetQueues(), Scheduled: q.GetScheduled(), Ready: q.GetReady(),
-		Claimed: q.GetClaimed(), Retrying: q.GetRetrying(), Dead: q.GetDead(), Poisoned: q.GetPoisoned(),
+	out := &NamespaceStats{Stats: statsOf(resp.GetStats()), Queues: QueueTotals{Queues: q.GetQueues(), Scheduled: q.GetScheduled(),
+		Ready: q.GetReady(), Claimed: q.GetClaimed(), Retrying: q.GetRetrying(), Dead: q.GetDead(), Poisoned: q.GetPoisoned(),
 		OldestReady: convert.Seconds(q.GetOldestReadyAgeSeconds()), OldestReadyQueue: q.GetOldestReadyQueue()}}
 	for _, p := range resp.GetAttention() {
-		out.Attention = append(out.Attention, Attention{Kind: p.GetKind(), Severity: p.GetSeverity(), Subject: p.GetSubject(), Detail: p.GetDetail(), Value: p.GetValue(), More: p.GetMore()})
+		out.Attention = append(out.Attention, Attention{Kind: p.GetKind(), Severity: p.GetSeverity(), Subject: p.GetSubject(),
+			Detail: p.GetDetail(), Value: p.GetValue(), More: p.GetMore()})
 	}
 	return out, nil
 }
 
 // Stats returns statistics for the tasks of a queue in a time window, as Client.Stats.
 func (a Queues) Stats(ctx context.Context, queue string, window time.Duration) (*Stats, error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewStatsServiceClient(a.rpc).GetQueueStats, &pawlv1.GetQueueStatsRequest{Queue: queue, Window: convert.Duration(window)})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewStatsServiceClient(a.rpc).GetQueueStats, &pawlv1.GetQueueStatsRequest{Queue: queue,
+		Window: convert.Duration(window)})
 	if err != nil {
 		return nil, fmt.Errorf("stats of queue %q: %w", queue, err)
 	}
@@ -137,14 +142,14 @@ func (a Queues) Scale(ctx context.Context, queue string, target time.Duration, s
 	if err != nil {
 		return nil, fmt.Errorf("scale of queue %q: %w", queue, err)
 	}
-	return &QueueScale{Workers: resp.GetWorkers(), Slots: resp.GetSlots(), Active: resp.GetActive(), Backlog: resp.GetBacklog(), Running: resp.GetRunning(),
-		ArrivalsPerSecond: resp.GetArrivalPerSecond(), Run: convert.Seconds(resp.GetRunSeconds()),
+	return &QueueScale{Workers: resp.GetWorkers(), Slots: resp.GetSlots(), Active: resp.GetActive(), Backlog: resp.GetBacklog(),
+		Running: resp.GetRunning(), ArrivalsPerSecond: resp.GetArrivalPerSecond(), Run: convert.Seconds(resp.GetRunSeconds()),
 		Missing: convert.Missing(resp.GetMissing())}, nil
 }
 
 func statsOf(p *pawlv1.Stats) Stats {
-	s := Stats{Window: p.GetWindow().AsDuration(), Step: p.GetStep().AsDuration(), Start: convert.Time(p.GetStart()), FailureRate: p.GetFailureRate(),
-		Wait: latencyOf(p.GetWait()), Run: latencyOf(p.GetRun()), Missing: convert.Missing(p.GetMissing())}
+	s := Stats{Window: p.GetWindow().AsDuration(), Step: p.GetStep().AsDuration(), Start: convert.Time(p.GetStart()),
+		FailureRate: p.GetFailureRate(), Wait: latencyOf(p.GetWait()), Run: latencyOf(p.GetRun()), Missing: convert.Missing(p.GetMissing())}
 	s.Totals = countsOf(p.GetTotals())
 	r := p.GetSeries()
 	s.Series = make([]EventCounts, len(r.GetEnqueued()))
@@ -155,8 +160,8 @@ func statsOf(p *pawlv1.Stats) Stats {
 			}
 			return 0
 		}
-		s.Series[i] = EventCounts{at(r.GetEnqueued()), at(r.GetClaimed()), at(r.GetSucceeded()), at(r.GetFailed()), at(r.GetCrashed()), at(r.GetDead()),
-			at(r.GetPoisoned()), at(r.GetDiscarded()), at(r.GetCancelled()), at(r.GetReplayed())}
+		s.Series[i] = EventCounts{at(r.GetEnqueued()), at(r.GetClaimed()), at(r.GetSucceeded()), at(r.GetFailed()),
+			at(r.GetCrashed()), at(r.GetDead()), at(r.GetPoisoned()), at(r.GetDiscarded()), at(r.GetCancelled()), at(r.GetReplayed())}
 	}
 	for _, f := range p.GetFailing() {
 		s.Failing = append(s.Failing, FailingType{Queue: f.GetQueue(), Type: f.GetType(), Failures: f.GetFailures(), LastError: f.GetLastError(),
@@ -169,9 +174,11 @@ func queueSeriesOf(p *pawlv1.QueueSeries) *QueueSeries {
 	if p == nil {
 		return nil
 	}
-	return &QueueSeries{Step: p.GetStep().AsDuration(), Start: convert.Time(p.GetStart()), In: p.GetIn(), Out: p.GetOut(), Failed: p.GetFailed(), Succeeded: p.GetSucceeded(), Poisoned: p.GetPoisoned()}
+	return &QueueSeries{Step: p.GetStep().AsDuration(), Start: convert.Time(p.GetStart()), In: p.GetIn(), Out: p.GetOut(),
+		Failed: p.GetFailed(), Succeeded: p.GetSucceeded(), Poisoned: p.GetPoisoned()}
 }
 
 func latencyOf(p *pawlv1.Latency) Latency {
-	return Latency{Count: p.GetCount(), Mean: convert.Seconds(p.GetMeanSeconds()), P50: convert.Seconds(p.GetP50Seconds()), P95: convert.Seconds(p.GetP95Seconds()), P99: convert.Seconds(p.GetP99Seconds())}
+	return Latency{Count: p.GetCount(), Mean: convert.Seconds(p.GetMeanSeconds()), P50: convert.Seconds(p.GetP50Seconds()),
+		P95: convert.Seconds(p.GetP95Seconds()), P99: convert.Seconds(p.GetP99Seconds())}
 }

@@ -25,7 +25,8 @@ type TaskUpdate struct {
 // GetStale returns a task from any replica of its shard, which may lag behind or be cut off from the others. age is an upper bound on how
 // old the data is. GetStale works even while the shard has no leader.
 func (a Tasks) GetStale(ctx context.Context, id string) (t *pawltype.Task, age time.Duration, err error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewProducerServiceClient(a.rpc).GetTask, &pawlv1.GetTaskRequest{TaskId: id, Consistency: pawlv1.Consistency_CONSISTENCY_STALE})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewProducerServiceClient(a.rpc).GetTask, &pawlv1.GetTaskRequest{TaskId: id,
+		Consistency: pawlv1.Consistency_CONSISTENCY_STALE})
 	if err != nil {
 		return nil, 0, fmt.Errorf("task %q: %w", id, err)
 	}
@@ -35,7 +36,8 @@ func (a Tasks) GetStale(ctx context.Context, id string) (t *pawltype.Task, age t
 // Update changes a task that is not claimed and has not ended; for any other task it returns ErrWrongState. If IfETag is set and the task
 // has since been changed, Update returns ErrConflict unless the task already has the requested values.
 func (a Tasks) Update(ctx context.Context, id string, change TaskUpdate) (*pawltype.Task, error) {
-	req := &pawlv1.UpdateTaskRequest{TaskId: id, RunAt: convert.Timestamp(change.RunAt), MaxAttempts: convert.Int32(change.MaxAttempts), IfEtag: convert.Text(change.IfETag)}
+	req := &pawlv1.UpdateTaskRequest{TaskId: id, RunAt: convert.Timestamp(change.RunAt), MaxAttempts: convert.Int32(change.MaxAttempts),
+		IfEtag: convert.Text(change.IfETag)}
 	var err error
 	if req.Priority, err = convert.PriorityProto(change.Priority); err != nil {
 		return nil, fmt.Errorf("update %q: %w", id, err)
@@ -82,11 +84,12 @@ func (a Tasks) Explain(ctx context.Context, id string) (*Explanation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("explain %q: %w", id, err)
 	}
-	return &Explanation{TaskID: resp.GetTaskId(), State: convert.State(resp.GetState()), Status: convert.Status(resp.GetStatus()), Queue: resp.GetQueue(),
-		Type: resp.GetType(), Key: resp.GetKey(), Reasons: reasonsOf(resp.GetReasons())}, nil
+	return &Explanation{TaskID: resp.GetTaskId(), State: convert.State(resp.GetState()), Status: convert.Status(resp.GetStatus()),
+		Queue: resp.GetQueue(), Type: resp.GetType(), Key: resp.GetKey(), Reasons: reasonsOf(resp.GetReasons())}, nil
 }
 
-// Retry makes a retrying or ended task ready now, with a fresh set of attempts if it had ended. For a succeeded task it returns ErrWrongState.
+// Retry makes a retrying or ended task ready now, with a fresh set of attempts if it had ended. For a succeeded task it
+// returns ErrWrongState.
 func (a Tasks) Retry(ctx context.Context, id string) (*pawltype.Task, error) {
 	resp, err := operate(ctx, a.calls, false, pawlv1.NewOperatorServiceClient(a.rpc).RetryTask, &pawlv1.RetryTaskRequest{TaskId: id})
 	return taskAnswer("retry", id, resp.GetTask(), err)
@@ -100,7 +103,8 @@ func (a Tasks) RunNow(ctx context.Context, id string) (*pawltype.Task, error) {
 
 // Discard ends a waiting task, or deletes a dead letter.
 func (a Tasks) Discard(ctx context.Context, id, reason string) (*pawltype.Task, error) {
-	resp, err := operate(ctx, a.calls, false, pawlv1.NewOperatorServiceClient(a.rpc).DiscardTask, &pawlv1.DiscardTaskRequest{TaskId: id, Reason: reason})
+	resp, err := operate(ctx, a.calls, false, pawlv1.NewOperatorServiceClient(a.rpc).DiscardTask, &pawlv1.DiscardTaskRequest{
+		TaskId: id, Reason: reason})
 	return taskAnswer("discard", id, resp.GetTask(), err)
 }
 
@@ -113,6 +117,7 @@ func taskAnswer(verb, id string, p *pawlv1.Task, err error) (*pawltype.Task, err
 
 // Cancel cancels a task as pawl.Client.Cancel does, and records the operator.
 func (a Tasks) Cancel(ctx context.Context, id, reason string) (*pawltype.Task, error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewProducerServiceClient(a.rpc).CancelTask, &pawlv1.CancelTaskRequest{TaskId: id, Reason: reason})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewProducerServiceClient(a.rpc).CancelTask, &pawlv1.CancelTaskRequest{
+		TaskId: id, Reason: reason})
 	return taskAnswer("cancel", id, resp.GetTask(), err)
 }

@@ -64,8 +64,8 @@ type TypeStats struct {
 	Comparison                  *Comparison       // nil: not requested, or too little is known
 }
 
-// HistogramBucket counts the durations above the previous bucket's bound, up to and including its own. There are two buckets per doubling, from 1
-// ms to 26 h.
+// HistogramBucket counts the durations above the previous bucket's bound, up to and including its own. There are two
+// buckets per doubling, from 1 ms to 26 h.
 type HistogramBucket struct {
 	UpTo  time.Duration // 0: everything longer than 26 h
 	Count int64
@@ -80,8 +80,8 @@ type SlowRun struct {
 	Failed  bool // it failed or timed out
 }
 
-// Comparison compares what happened before and after a point in time, in two periods of equal length: at most an hour, in whole steps of 1 or 15
-// minutes. The step that contains the point is in neither.
+// Comparison compares what happened before and after a point in time, in two periods of equal length: at most an hour,
+// in whole steps of 1 or 15 minutes. The step that contains the point is in neither.
 type Comparison struct {
 	Around        time.Time
 	Before, After TypePeriod
@@ -103,8 +103,9 @@ func (a Types) ListPage(ctx context.Context, f TypeFilter, page pawltype.PageReq
 	if order < 0 {
 		return pawltype.Page[*Type]{}, fmt.Errorf("list types: %w", convert.Invalid("order", "%q is not one of most, failing", f.Order))
 	}
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewStatsServiceClient(a.rpc).ListTypes, &pawlv1.ListTypesRequest{Window: convert.Duration(f.Window), Queue: convert.Text(f.Queue),
-		Pattern: convert.Text(f.Pattern), Order: pawlv1.TypeOrder(order), Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewStatsServiceClient(a.rpc).ListTypes,
+		&pawlv1.ListTypesRequest{Window: convert.Duration(f.Window), Queue: convert.Text(f.Queue),
+			Pattern: convert.Text(f.Pattern), Order: pawlv1.TypeOrder(order), Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
 		return pawltype.Page[*Type]{}, fmt.Errorf("list types: %w", err)
 	}
@@ -128,10 +129,11 @@ func (a Types) Stats(ctx context.Context, typ string, q TypeQuery) (*TypeStats, 
 	if err != nil {
 		return nil, fmt.Errorf("stats of type %q: %w", typ, err)
 	}
-	s := &TypeStats{Stats: statsOf(resp.GetStats()), Type: resp.GetType(), Queue: resp.GetQueue(), Rates: ratesOf(resp.GetRates()), Queues: resp.GetQueues(),
-		WaitHistogram: histogramOf(resp.GetWaitHistogram()), RunHistogram: histogramOf(resp.GetRunHistogram())}
+	s := &TypeStats{Stats: statsOf(resp.GetStats()), Type: resp.GetType(), Queue: resp.GetQueue(), Rates: ratesOf(resp.GetRates()),
+		Queues: resp.GetQueues(), WaitHistogram: histogramOf(resp.GetWaitHistogram()), RunHistogram: histogramOf(resp.GetRunHistogram())}
 	for _, r := range resp.GetSlowest() {
-		s.Slowest = append(s.Slowest, SlowRun{TaskID: r.GetTaskId(), Worker: r.GetWorker(), Run: convert.Seconds(r.GetRunSeconds()), EndedAt: convert.Time(r.GetEndedAt()), Failed: r.GetFailed()})
+		s.Slowest = append(s.Slowest, SlowRun{TaskID: r.GetTaskId(), Worker: r.GetWorker(), Run: convert.Seconds(r.GetRunSeconds()),
+			EndedAt: convert.Time(r.GetEndedAt()), Failed: r.GetFailed()})
 	}
 	if c := resp.GetComparison(); c != nil {
 		s.Comparison = &Comparison{Around: convert.Time(c.GetAround()), Before: periodOf(c.GetBefore()), After: periodOf(c.GetAfter())}
@@ -140,9 +142,9 @@ func (a Types) Stats(ctx context.Context, typ string, q TypeQuery) (*TypeStats, 
 }
 
 func typeOf(p *pawlv1.TypeSummary) *Type {
-	return &Type{Name: p.GetType(), Queues: p.GetQueues(), Rates: ratesOf(p.GetRates()), FailureRate: p.GetFailureRate(), Totals: countsOf(p.GetTotals()),
-		Wait: latencyOf(p.GetWait()), Run: latencyOf(p.GetRun()), Series: queueSeriesOf(p.GetSeries()), LastError: p.GetLastError(),
-		LastErrorType: p.GetLastErrorType(), LastFailedAt: convert.Time(p.GetLastFailedAt())}
+	return &Type{Name: p.GetType(), Queues: p.GetQueues(), Rates: ratesOf(p.GetRates()), FailureRate: p.GetFailureRate(),
+		Totals: countsOf(p.GetTotals()), Wait: latencyOf(p.GetWait()), Run: latencyOf(p.GetRun()), Series: queueSeriesOf(p.GetSeries()),
+		LastError: p.GetLastError(), LastErrorType: p.GetLastErrorType(), LastFailedAt: convert.Time(p.GetLastFailedAt())}
 }
 
 func histogramOf(buckets []*pawlv1.HistogramBucket) (list []HistogramBucket) {
@@ -153,8 +155,8 @@ func histogramOf(buckets []*pawlv1.HistogramBucket) (list []HistogramBucket) {
 }
 
 func periodOf(p *pawlv1.TypePeriod) TypePeriod {
-	return TypePeriod{Start: convert.Time(p.GetStart()), Length: p.GetLength().AsDuration(), Rates: ratesOf(p.GetRates()), FailureRate: p.GetFailureRate(),
-		Totals: countsOf(p.GetTotals()), Run: latencyOf(p.GetRun())}
+	return TypePeriod{Start: convert.Time(p.GetStart()), Length: p.GetLength().AsDuration(), Rates: ratesOf(p.GetRates()),
+		FailureRate: p.GetFailureRate(), Totals: countsOf(p.GetTotals()), Run: latencyOf(p.GetRun())}
 }
 
 func ratesOf(p *pawlv1.QueueRates) QueueRates {

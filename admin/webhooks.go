@@ -140,8 +140,9 @@ func eventWords(events []WebhookEvent) (words []string) {
 
 // Create creates a webhook. It is safe to retry if the secret is given.
 func (a Webhooks) Create(ctx context.Context, w WebhookSpec) (*NewWebhook, error) {
-	p, err := operate(ctx, a.calls, w.Secret != "", pawlv1.NewWebhookServiceClient(a.rpc).AddWebhook, &pawlv1.AddWebhookRequest{Name: w.Name, Url: w.URL, Events: eventWords(w.Events), Queues: w.Queues,
-		DepthOver: w.DepthOver, WaitOver: convert.Duration(w.WaitOver), Secret: convert.Text(w.Secret)})
+	p, err := operate(ctx, a.calls, w.Secret != "", pawlv1.NewWebhookServiceClient(a.rpc).AddWebhook, &pawlv1.AddWebhookRequest{Name: w.Name,
+		Url: w.URL, Events: eventWords(w.Events), Queues: w.Queues, DepthOver: w.DepthOver, WaitOver: convert.Duration(w.WaitOver),
+		Secret: convert.Text(w.Secret)})
 	if err != nil {
 		return nil, fmt.Errorf("add webhook %q: %w", w.Name, err)
 	}
@@ -150,7 +151,8 @@ func (a Webhooks) Create(ctx context.Context, w WebhookSpec) (*NewWebhook, error
 
 // Update changes a webhook. unconfirmed lists the shards that did not acknowledge it within a second; they will catch up.
 func (a Webhooks) Update(ctx context.Context, name string, to WebhookChange) (w *Webhook, unconfirmed []uint32, err error) {
-	req := &pawlv1.SetWebhookRequest{Name: name, Url: convert.Text(to.URL), Events: eventWords(to.Events), Queues: to.Queues, DepthOver: to.DepthOver}
+	req := &pawlv1.SetWebhookRequest{Name: name, Url: convert.Text(to.URL), Events: eventWords(to.Events), Queues: to.Queues,
+		DepthOver: to.DepthOver}
 	if to.WaitOver != nil {
 		req.WaitOver = durationpb.New(*to.WaitOver)
 	}
@@ -172,7 +174,8 @@ func (a Webhooks) Delete(ctx context.Context, name string) (unconfirmed []uint32
 
 // Pause stops deliveries. Events that occur meanwhile are delivered once the webhook is resumed.
 func (a Webhooks) Pause(ctx context.Context, name, reason string) (*Webhook, error) {
-	p, err := operate(ctx, a.calls, true, pawlv1.NewWebhookServiceClient(a.rpc).PauseWebhook, &pawlv1.PauseWebhookRequest{Name: name, Reason: reason})
+	p, err := operate(ctx, a.calls, true, pawlv1.NewWebhookServiceClient(a.rpc).PauseWebhook, &pawlv1.PauseWebhookRequest{
+		Name: name, Reason: reason})
 	if err != nil {
 		return nil, fmt.Errorf("pause webhook %q: %w", name, err)
 	}
@@ -235,7 +238,8 @@ func (a Webhooks) List(ctx context.Context) iter.Seq2[*Webhook, error] {
 
 // ListPage returns one page of webhooks.
 func (a Webhooks) ListPage(ctx context.Context, page pawltype.PageRequest) (pawltype.Page[*Webhook], error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewWebhookServiceClient(a.rpc).ListWebhooks, &pawlv1.ListWebhooksRequest{Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewWebhookServiceClient(a.rpc).ListWebhooks, &pawlv1.ListWebhooksRequest{
+		Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
 		return pawltype.Page[*Webhook]{}, fmt.Errorf("list webhooks: %w", err)
 	}
@@ -244,7 +248,8 @@ func (a Webhooks) ListPage(ctx context.Context, page pawltype.PageRequest) (pawl
 
 // Deliveries returns the last 20 or so deliveries of a webhook, newest first.
 func (a Webhooks) Deliveries(ctx context.Context, name string) ([]*WebhookDelivery, error) {
-	p, err := operate(ctx, a.calls, true, pawlv1.NewWebhookServiceClient(a.rpc).ListWebhookDeliveries, &pawlv1.ListWebhookDeliveriesRequest{Name: name})
+	p, err := operate(ctx, a.calls, true, pawlv1.NewWebhookServiceClient(a.rpc).ListWebhookDeliveries,
+		&pawlv1.ListWebhookDeliveriesRequest{Name: name})
 	if err != nil {
 		return nil, fmt.Errorf("deliveries of webhook %q: %w", name, err)
 	}
@@ -256,13 +261,15 @@ func (a Webhooks) Deliveries(ctx context.Context, name string) ([]*WebhookDelive
 }
 
 func webhookInfoOf(p *pawlv1.Webhook) *Webhook {
-	w := &Webhook{Name: p.GetName(), URL: p.GetUrl(), Queues: p.GetQueues(), DepthOver: p.GetDepthOver(), WaitOver: p.GetWaitOver().AsDuration(),
-		CreatedBy: p.GetCreatedBy(), CreatedAt: convert.Time(p.GetCreatedAt()), ChangedAt: convert.Time(p.GetChangedAt()), RotatedAt: convert.Time(p.GetRotatedAt()), OldUntil: convert.Time(p.GetOldUntil()),
-		Paused: p.GetPaused(), PausedReason: p.GetPausedReason(), PausedBy: p.GetPausedBy(), PausedAt: convert.Time(p.GetPausedAt()), DisabledReason: p.GetDisabledReason(),
-		DisabledAt: convert.Time(p.GetDisabledAt()), Pending: p.GetPending(), PendingSince: convert.Time(p.GetPendingSince()), NextAttemptAt: convert.Time(p.GetNextAttemptAt()),
-		Failures: p.GetFailures(), Delivered: p.GetDelivered(), Failed: p.GetFailed(), Dropped: p.GetDropped(), DeliveredAt: convert.Time(p.GetDeliveredAt()),
-		FailedAt: convert.Time(p.GetFailedAt()), DroppedAt: convert.Time(p.GetDroppedAt()), LastStatus: int(p.GetLastStatus()), LastError: p.GetLastError(),
-		State: WebhookState(p.GetState()), FailingSince: convert.Time(p.GetFailingSince())}
+	w := &Webhook{Name: p.GetName(), URL: p.GetUrl(), Queues: p.GetQueues(), DepthOver: p.GetDepthOver(),
+		WaitOver: p.GetWaitOver().AsDuration(), CreatedBy: p.GetCreatedBy(), CreatedAt: convert.Time(p.GetCreatedAt()),
+		ChangedAt: convert.Time(p.GetChangedAt()), RotatedAt: convert.Time(p.GetRotatedAt()), OldUntil: convert.Time(p.GetOldUntil()),
+		Paused: p.GetPaused(), PausedReason: p.GetPausedReason(), PausedBy: p.GetPausedBy(), PausedAt: convert.Time(p.GetPausedAt()),
+		DisabledReason: p.GetDisabledReason(), DisabledAt: convert.Time(p.GetDisabledAt()), Pending: p.GetPending(),
+		PendingSince: convert.Time(p.GetPendingSince()), NextAttemptAt: convert.Time(p.GetNextAttemptAt()), Failures: p.GetFailures(),
+		Delivered: p.GetDelivered(), Failed: p.GetFailed(), Dropped: p.GetDropped(), DeliveredAt: convert.Time(p.GetDeliveredAt()),
+		FailedAt: convert.Time(p.GetFailedAt()), DroppedAt: convert.Time(p.GetDroppedAt()), LastStatus: int(p.GetLastStatus()),
+		LastError: p.GetLastError(), State: WebhookState(p.GetState()), FailingSince: convert.Time(p.GetFailingSince())}
 	for _, e := range p.GetEvents() {
 		w.Events = append(w.Events, WebhookEvent(e))
 	}
@@ -270,6 +277,7 @@ func webhookInfoOf(p *pawlv1.Webhook) *Webhook {
 }
 
 func webhookDeliveryOf(p *pawlv1.WebhookDelivery) *WebhookDelivery {
-	return &WebhookDelivery{ID: p.GetId(), Event: WebhookEvent(p.GetEvent()), Queue: p.GetQueue(), Count: p.GetCount(), CreatedAt: convert.Time(p.GetCreatedAt()), At: convert.Time(p.GetAt()),
-		Attempts: int(p.GetAttempts()), Outcome: WebhookOutcome(p.GetOutcome()), Status: int(p.GetStatus()), Error: p.GetError(), Took: p.GetTook().AsDuration()}
+	return &WebhookDelivery{ID: p.GetId(), Event: WebhookEvent(p.GetEvent()), Queue: p.GetQueue(), Count: p.GetCount(),
+		CreatedAt: convert.Time(p.GetCreatedAt()), At: convert.Time(p.GetAt()), Attempts: int(p.GetAttempts()),
+		Outcome: WebhookOutcome(p.GetOutcome()), Status: int(p.GetStatus()), Error: p.GetError(), Took: p.GetTook().AsDuration()}
 }

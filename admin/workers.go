@@ -42,8 +42,10 @@ type Worker struct {
 	ClaimedAt   time.Time     // when it last got tasks; zero: never
 	Draining    bool          // it is shutting down and takes no new tasks
 	LostAt      time.Time     // zero: not lost
-	LostReason  string        // "disconnected": its stream ended and it did not reconnect; "lease_lost": it claims by single calls and let a lease expire
-	Quiet       *Quiet        // nil: it takes new tasks
+	// "disconnected": its stream ended and it did not reconnect; "lease_lost": it claims by single calls and let a lease
+	// expire
+	LostReason string
+	Quiet      *Quiet // nil: it takes new tasks
 }
 
 // RunningTask is a task that a worker holds.
@@ -77,7 +79,8 @@ func (a Workers) List(ctx context.Context, f WorkerFilter) iter.Seq2[*Worker, er
 
 // ListPage returns one page of workers.
 func (a Workers) ListPage(ctx context.Context, f WorkerFilter, page pawltype.PageRequest) (pawltype.Page[*Worker], error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewWorkerRegistryServiceClient(a.rpc).ListWorkers, &pawlv1.ListWorkersRequest{Queue: convert.Text(f.Queue), Type: convert.Text(f.Type), Node: convert.Text(f.Node), Lost: f.Lost,
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewWorkerRegistryServiceClient(a.rpc).ListWorkers, &pawlv1.ListWorkersRequest{
+		Queue: convert.Text(f.Queue), Type: convert.Text(f.Type), Node: convert.Text(f.Node), Lost: f.Lost,
 		Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
 	if err != nil {
 		return pawltype.Page[*Worker]{}, fmt.Errorf("workers: %w", err)
@@ -94,10 +97,11 @@ func (a Workers) Get(ctx context.Context, id string) (*Worker, error) {
 	return workerInfoOf(resp.GetWorker()), nil
 }
 
-// Quiet stops a worker from taking new tasks for the given span, from 1 minute to 30 days; 0 means 24 hours. Running tasks continue, and the worker
-// stays connected. Quiet takes effect within about a second.
+// Quiet stops a worker from taking new tasks for the given span, from 1 minute to 30 days; 0 means 24 hours. Running
+// tasks continue, and the worker stays connected. Quiet takes effect within about a second.
 func (a Workers) Quiet(ctx context.Context, id, reason string, span time.Duration) (*Worker, error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewWorkerRegistryServiceClient(a.rpc).QuietWorker, &pawlv1.QuietWorkerRequest{WorkerId: id, Reason: reason, For: convert.Duration(span)})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewWorkerRegistryServiceClient(a.rpc).QuietWorker, &pawlv1.QuietWorkerRequest{WorkerId: id,
+		Reason: reason, For: convert.Duration(span)})
 	if err != nil {
 		return nil, fmt.Errorf("quiet worker %q: %w", id, err)
 	}
@@ -106,7 +110,8 @@ func (a Workers) Quiet(ctx context.Context, id, reason string, span time.Duratio
 
 // Resume lets a worker take tasks again. For a worker that is gone, the result has little more than its id.
 func (a Workers) Resume(ctx context.Context, id string) (*Worker, error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewWorkerRegistryServiceClient(a.rpc).ResumeWorker, &pawlv1.ResumeWorkerRequest{WorkerId: id})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewWorkerRegistryServiceClient(a.rpc).ResumeWorker,
+		&pawlv1.ResumeWorkerRequest{WorkerId: id})
 	if err != nil {
 		return nil, fmt.Errorf("resume worker %q: %w", id, err)
 	}
@@ -114,9 +119,10 @@ func (a Workers) Resume(ctx context.Context, id string) (*Worker, error) {
 }
 
 func workerInfoOf(p *pawlv1.Worker) *Worker {
-	w := &Worker{ID: p.GetWorkerId(), Name: p.GetWorker(), Node: p.GetNode(), Connected: p.GetConnected(), Host: p.GetHost(), PID: int(p.GetPid()),
-		Version: p.GetVersion(), Address: p.GetAddress(), Queues: queuesOf(p.GetQueues()), Types: p.GetTypes(), Slots: int(p.GetSlots()), Running: int(p.GetRunning()),
-		ConnectedAt: convert.Time(p.GetConnectedAt()), SeenAt: convert.Time(p.GetSeenAt()), ClaimedAt: convert.Time(p.GetClaimedAt()), Draining: p.GetDraining(),
+	w := &Worker{ID: p.GetWorkerId(), Name: p.GetWorker(), Node: p.GetNode(), Connected: p.GetConnected(), Host: p.GetHost(),
+		PID: int(p.GetPid()), Version: p.GetVersion(), Address: p.GetAddress(), Queues: queuesOf(p.GetQueues()), Types: p.GetTypes(),
+		Slots: int(p.GetSlots()), Running: int(p.GetRunning()), ConnectedAt: convert.Time(p.GetConnectedAt()),
+		SeenAt: convert.Time(p.GetSeenAt()), ClaimedAt: convert.Time(p.GetClaimedAt()), Draining: p.GetDraining(),
 		LostAt: convert.Time(p.GetLostAt()), LostReason: p.GetLostReason()}
 	for _, t := range p.GetTasks() {
 		w.Tasks = append(w.Tasks, RunningTask{ID: t.GetTaskId(), Type: t.GetType(), Queue: t.GetQueue(), Attempt: int(t.GetAttempt()),

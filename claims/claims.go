@@ -57,7 +57,8 @@ func (s Client) Claim(ctx context.Context, r Request) ([]*pawl.Claim, error) {
 // PollResult is the result of Poll.
 type PollResult struct {
 	Claims []*pawl.Claim
-	// Quiet: an operator has made the worker quiet, see admin.Workers.Quiet. It gets no tasks, and should keep polling to learn when it gets some again.
+	// Quiet: an operator has made the worker quiet, see admin.Workers.Quiet. It gets no tasks, and should keep polling to
+	// learn when it gets some again.
 	Quiet       bool
 	QuietReason string // as the operator gave it; "": none
 }
@@ -201,7 +202,8 @@ func (s Client) BeginOnce(ctx context.Context, c *pawl.Claim, key string) (pawlt
 
 // FinishOnce records that the effect has happened, with its result: JSON, or nothing. It returns until when the record is kept: ttl from
 // now, or a day if ttl is 0. A repeat returns the first answer.
-func (s Client) FinishOnce(ctx context.Context, c *pawl.Claim, key string, result []byte, ttl time.Duration) (keptUntil time.Time, err error) {
+func (s Client) FinishOnce(ctx context.Context, c *pawl.Claim, key string, result []byte, ttl time.Duration) (keptUntil time.Time,
+	err error) {
 	return s.calls().FinishOnce(ctx, refOf(c), key, result, ttl)
 }
 

@@ -42,7 +42,8 @@ type Options struct {
 	// TracerProvider takes the spans of the broker and its Client. Default: those of the Client go to OpenTelemetry's global
 	// provider, and the broker has none.
 	TracerProvider trace.TracerProvider
-	// Fatal is called, at most once, when the broker can't go on because its disk failed. The process should then exit immediately. Default: panic.
+	// Fatal is called, at most once, when the broker can't go on because its disk failed. The process should then exit
+	// immediately. Default: panic.
 	Fatal func(error)
 }
 
@@ -84,7 +85,8 @@ func Open(dir string, opts Options) (*Broker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("embedded: %w", err)
 	}
-	client, err := pawl.Dial(at.target, append(at.dial, pawl.DialOptions{Logger: opts.Logger, Telemetry: pawl.Telemetry{TracerProvider: opts.TracerProvider}})...)
+	client, err := pawl.Dial(at.target, append(at.dial, pawl.DialOptions{Logger: opts.Logger, Telemetry: pawl.Telemetry{
+		TracerProvider: opts.TracerProvider}})...)
 	if err != nil {
 		return nil, errors.Join(err, n.Stop(ctx))
 	}
@@ -111,7 +113,8 @@ func (o Options) listen() (place, error) {
 	}
 	addr := l.Addr().(*net.TCPAddr)
 	if !addr.IP.IsLoopback() {
-		return place{}, errors.Join(fmt.Errorf("listen %q: only an address of this machine, such as 127.0.0.1:7295: there is no access control", o.Listen), l.Close())
+		return place{}, errors.Join(fmt.Errorf("listen %q: only an address of this machine, such as 127.0.0.1:7295: there is no access control",
+			o.Listen), l.Close())
 	}
 	return place{listener: l, addr: addr.String(), target: addr.String()}, nil
 }

@@ -31,8 +31,8 @@ func walkRepository(t *testing.T, suffix string, fn func(path string, content st
 	}
 }
 
-// TestDocsNameTests checks that every test named in a page exists, in full unless "…" follows the name or it is the argument of -run, and that
-// each line of the checklist in docs/security.md names one or says why there is none.
+// TestDocsNameTests checks that every test named in a page exists, in full unless "…" follows the name or it is the
+// argument of -run, and that each line of the checklist in docs/security.md names one or says why there is none.
 func TestDocsNameTests(t *testing.T) {
 	there, names := map[string]bool{}, strings.Builder{}
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
@@ -69,7 +69,8 @@ func TestDocsNameTests(t *testing.T) {
 	}
 	lines := regexp.MustCompile(`(?m)^\| S(\d+) \|`).FindAllString(string(page), -1)
 	if n := found["../docs/security.md"]; len(lines) != 26 || n < 60 || len(found) < 5 {
-		t.Errorf("docs/security.md has %d lines and names %d tests, and %d pages name some, want 26, at least 60 and at least 5", len(lines), n, len(found))
+		t.Errorf("docs/security.md has %d lines and names %d tests, and %d pages name some, want 26, at least 60 and at least 5",
+			len(lines), n, len(found))
 	}
 }
 

@@ -29,8 +29,8 @@ type Config struct {
 	// Keys has at least one key. The first encrypts; all decrypt, so that a key can be replaced: add the new one at the end everywhere, then
 	// move it to the front everywhere, and remove the old one when nothing is encrypted with it any more.
 	Keys []Key
-	// AcceptFrom are queues from which operators may have moved tasks. A payload is encrypted for its queue: in another one it counts as forged,
-	// unless it comes from one of these.
+	// AcceptFrom are queues from which operators may have moved tasks. A payload is encrypted for its queue: in another
+	// one it counts as forged, unless it comes from one of these.
 	AcceptFrom []string
 	// OnlyEncrypted refuses what is not encrypted: a task whose payload or checkpoint is plain is poisoned, a plain result is removed from
 	// the answer that holds it, and the plain result of a once key is an error. Without it a client accepts them, as it must until all
@@ -38,7 +38,8 @@ type Config struct {
 	OnlyEncrypted bool
 }
 
-// Keyring encrypts payloads, results and checkpoints with AES-256-GCM, for a client (pawl.DialOptions). It is immutable and safe for concurrent use.
+// Keyring encrypts payloads, results and checkpoints with AES-256-GCM, for a client (pawl.DialOptions). It is immutable
+// and safe for concurrent use.
 type Keyring struct {
 	keys       []*payloadKey
 	acceptFrom []string
@@ -140,11 +141,11 @@ func (p Place) bytes() []byte {
 	return b
 }
 
-// Seal encrypts data for a place. Equal data of the same request has equal ciphertext, so that the broker recognizes a repeat; nobody can see
-// whether two requests have the same data.
+// Seal encrypts data for a place. Equal data of the same request has equal ciphertext, so that the broker recognizes a
+// repeat; nobody can see whether two requests have the same data.
 //
-// Each message has its own key, derived from the secret and a salt, so no nonce can be used twice, however many messages there are. The salt
-// is a keyed hash of all inputs.
+// Each message has its own key, derived from the secret and a salt, so no nonce can be used twice, however many
+// messages there are. The salt is a keyed hash of all inputs.
 func (k *Keyring) Seal(at Place, request, contentType string, data []byte) (sealed []byte, sealedAs string, err error) {
 	key := k.keys[0]
 	if len(contentType) > MaxContentType {

@@ -36,12 +36,14 @@ func TestKeysAreChecked(t *testing.T) {
 		keys  []keyring.Key
 		field string // "": they are accepted
 	}{
-		{many(1), ""}, {many(100), ""}, {nil, "keys"}, {many(101), "keys"}, {[]keyring.Key{key("", 32)}, "keys[0].id"}, {[]keyring.Key{key(strings.Repeat("a", 64), 32)}, ""},
-		{[]keyring.Key{key(strings.Repeat("a", 65), 32)}, "keys[0].id"}, {[]keyring.Key{key("azAZ09._-", 32)}, ""}, {[]keyring.Key{key("a", 31)}, "keys[0].secret"},
-		{[]keyring.Key{key("a", 32), key("b", 33)}, "keys[1].secret"}, {[]keyring.Key{key("a", 32), key("b", 32), key("a", 32)}, "keys[2].id"},
+		{many(1), ""}, {many(100), ""}, {nil, "keys"}, {many(101), "keys"}, {[]keyring.Key{key("", 32)}, "keys[0].id"},
+		{[]keyring.Key{key(strings.Repeat("a", 64), 32)}, ""}, {[]keyring.Key{key(strings.Repeat("a", 65), 32)}, "keys[0].id"},
+		{[]keyring.Key{key("azAZ09._-", 32)}, ""}, {[]keyring.Key{key("a", 31)}, "keys[0].secret"}, {[]keyring.Key{key("a", 32), key("b", 33)},
+			"keys[1].secret"}, {[]keyring.Key{key("a", 32), key("b", 32), key("a", 32)}, "keys[2].id"},
 	} {
 		k, err := keyring.New(keyring.Config{Keys: c.keys})
-		if (err == nil) != (c.field == "") || (k != nil) != (c.field == "") || err != nil && (!errors.Is(err, pawltype.ErrInvalidArgument) || !strings.Contains(err.Error(), c.field+":")) {
+		if (err == nil) != (c.field == "") || (k != nil) != (c.field == "") || err != nil && (!errors.Is(err, pawltype.ErrInvalidArgument) ||
+			!strings.Contains(err.Error(), c.field+":")) {
 			t.Errorf("%d keys, the first %.70q: %v, want a refusal of %q", len(c.keys), append(c.keys, keyring.Key{})[0].ID, err, c.field)
 		}
 	}
@@ -55,13 +57,15 @@ func TestKeysAreChecked(t *testing.T) {
 // What was sealed is opened for its place, by whoever has the key. Each bit of it counts, and so does its length.
 func TestEachBitCounts(t *testing.T) {
 	at := keyring.ForPayload("ns", "q", "t")
-	for _, c := range []struct{ data, contentType string }{{"", ""}, {"x", ""}, {"", "text/plain"}, {"data", strings.Repeat("c", keyring.MaxContentType)}} {
+	for _, c := range []struct{ data, contentType string }{{"", ""}, {"x", ""}, {"", "text/plain"},
+		{"data", strings.Repeat("c", keyring.MaxContentType)}} {
 		k := ring(t)
 		sealed, as, err := k.Seal(at, "r", c.contentType, []byte(c.data))
 		if err != nil || as != "application/vnd.pawl.encrypted; key=k1" {
 			t.Fatalf("Seal = %q, %v", as, err)
 		}
-		if want := "\x01\x02k1"; !strings.HasPrefix(string(sealed), want) || len(sealed) != len(want)+24+1+len(c.contentType)+len(c.data)+16 { // docs/encryption.md
+		// docs/encryption.md
+		if want := "\x01\x02k1"; !strings.HasPrefix(string(sealed), want) || len(sealed) != len(want)+24+1+len(c.contentType)+len(c.data)+16 {
 			t.Errorf("%d bytes of data of type %q have become %d bytes, %q", len(c.data), c.contentType, len(sealed), sealed)
 		}
 		if data, contentType, err := k.Open(at, sealed); err != nil || string(data) != c.data || contentType != c.contentType {
@@ -72,7 +76,8 @@ func TestEachBitCounts(t *testing.T) {
 				harmed := bytes.Clone(sealed)
 				harmed[i] ^= 1 << bit
 				_, _, err := k.Open(at, harmed)
-				if err == nil || !keyring.IsForged(err) && i != 1 && i != 2 && i != 3 || keyring.IsForged(err) && (i == 2 || i == 3) { // the length of the key's id, and the id
+				// the length of the key's id, and the id
+				if err == nil || !keyring.IsForged(err) && i != 1 && i != 2 && i != 3 || keyring.IsForged(err) && (i == 2 || i == 3) {
 					t.Errorf("with bit %d of byte %d flipped: %v", bit, i, err)
 				}
 			}
@@ -90,7 +95,8 @@ func TestEachBitCounts(t *testing.T) {
 	if keyring.IsForged(nil) || keyring.IsForged(errors.New("connection refused")) {
 		t.Error("any error means that data is forged")
 	}
-	if _, _, err := ring(t).Seal(at, "r", strings.Repeat("c", keyring.MaxContentType+1), nil); !errors.Is(err, pawltype.ErrInvalidArgument) || !strings.Contains(err.Error(), "content_type") {
+	if _, _, err := ring(t).Seal(at, "r", strings.Repeat("c", keyring.MaxContentType+1), nil); !errors.Is(err, pawltype.ErrInvalidArgument) ||
+		!strings.Contains(err.Error(), "content_type") {
 		t.Errorf("a content type that is too long: %v", err)
 	}
 }
@@ -107,7 +113,8 @@ func TestOnlyRepeatsLookAlike(t *testing.T) {
 	}
 	seen := map[string]int{}
 	for range 2 {
-		for i, sealed := range []string{seal(at, "r", "", "data"), seal(at, "r2", "", "data"), seal(at, "r", "d", "ata"), seal(keyring.ForResult("ns", "tas"), "kr", "", "data"), seal(keyring.ForOnce("ns", "task"), "r", "", "data")} {
+		for i, sealed := range []string{seal(at, "r", "", "data"), seal(at, "r2", "", "data"), seal(at, "r", "d", "ata"),
+			seal(keyring.ForResult("ns", "tas"), "kr", "", "data"), seal(keyring.ForOnce("ns", "task"), "r", "", "data")} {
 			if first, known := seen[sealed]; known && first != i {
 				t.Errorf("%d and %d have the same ciphertext", first, i)
 			}
@@ -135,7 +142,8 @@ func TestKeysAreReplaced(t *testing.T) {
 		key          string
 		ok           bool
 	}{
-		{of(old), of(old, next), "old", true}, {of(old, next), of(next, old), "old", true}, {of(next, old), of(old, next), "next", true}, {of(next), of(old), "next", false},
+		{of(old), of(old, next), "old", true}, {of(old, next), of(next, old), "old", true}, {of(next, old), of(old, next), "next", true},
+		{of(next), of(old), "next", false},
 	} {
 		sealed, as, err := c.seals.Seal(at, "r", "", []byte("data"))
 		if err != nil {
@@ -149,7 +157,8 @@ func TestKeysAreReplaced(t *testing.T) {
 			t.Errorf("sealed with %s: %q, %v", c.key, data, err)
 		}
 	}
-	for contentType, want := range map[string]string{"": " false", "text/plain": " false", "application/vnd.pawl.encrypted": " true", "application/vnd.pawl.encrypted; key=a": "a true", "application/vnd.pawl.encryption": " false",
+	for contentType, want := range map[string]string{"": " false", "text/plain": " false", "application/vnd.pawl.encrypted": " true",
+		"application/vnd.pawl.encrypted; key=a": "a true", "application/vnd.pawl.encryption": " false",
 		"application/vnd.pawl.encrypted+json": " false"} {
 		if id, encrypted := keyring.EncryptedWith(contentType); encrypted && fmt.Sprint(id, " true") != want || !encrypted && want != " false" {
 			t.Errorf("EncryptedWith(%q) = %q, %t, want %s", contentType, id, encrypted, want)

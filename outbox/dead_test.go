@@ -44,7 +44,8 @@ func TestRetryDead(t *testing.T) {
 		}
 		exec(t, db, `UPDATE pawl_outbox_dead SET task = '{"type":"receipt","payload":{}}'`)
 		must(t, box.RetryDead(t.Context(), seqs[2], seqs[1], seqs[1]))
-		if waiting, dead := count(t, db, "SELECT count(*) FROM pawl_outbox"), count(t, db, "SELECT count(*) FROM pawl_outbox_dead"); waiting != 2 || dead != 2 {
+		if waiting, dead := count(t, db, "SELECT count(*) FROM pawl_outbox"),
+			count(t, db, "SELECT count(*) FROM pawl_outbox_dead"); waiting != 2 || dead != 2 {
 			t.Errorf("%d rows are waiting and %d are dead, want 2 and 2", waiting, dead)
 		}
 		for _, row := range before {
@@ -66,7 +67,8 @@ func TestRetryDeadRefused(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		box := newBox(t, d, db)
 		seqs := die(t, box, db, 2)
-		if err := box.RetryDead(t.Context(), seqs[0], 4711, seqs[1]); !errors.Is(err, pawl.ErrNotFound) || err.Error() != "outbox: retry: pawl: not found: there is no dead row 4711" {
+		if err := box.RetryDead(t.Context(), seqs[0], 4711, seqs[1]); !errors.Is(err, pawl.ErrNotFound) ||
+			err.Error() != "outbox: retry: pawl: not found: there is no dead row 4711" {
 			t.Errorf("retrying a row that is not dead: %v", err)
 		}
 		for _, many := range [][]int64{nil, make([]int64, 1001)} {
@@ -79,7 +81,8 @@ func TestRetryDeadRefused(t *testing.T) {
 				t.Errorf("listing with the limit %d: %v, want ErrInvalidArgument", limit, err)
 			}
 		}
-		if waiting, dead := count(t, db, "SELECT count(*) FROM pawl_outbox"), count(t, db, "SELECT count(*) FROM pawl_outbox_dead"); waiting != 0 || dead != 2 {
+		if waiting, dead := count(t, db, "SELECT count(*) FROM pawl_outbox"),
+			count(t, db, "SELECT count(*) FROM pawl_outbox_dead"); waiting != 0 || dead != 2 {
 			t.Errorf("%d rows are waiting and %d are dead, want 0 and 2", waiting, dead)
 		}
 	})
@@ -105,7 +108,8 @@ func TestRetryDeadTogether(t *testing.T) {
 			}
 			return count(t, db, "SELECT count(*) FROM pawl_outbox_dead") == 0
 		})
-		if rows, ids := count(t, db, "SELECT count(*) FROM pawl_outbox"), count(t, db, "SELECT count(DISTINCT id) FROM pawl_outbox"); rows != 20 || ids != 20 {
+		if rows, ids := count(t, db, "SELECT count(*) FROM pawl_outbox"),
+			count(t, db, "SELECT count(DISTINCT id) FROM pawl_outbox"); rows != 20 || ids != 20 {
 			t.Errorf("%d rows are waiting, with %d distinct ids, want 20", rows, ids)
 		}
 	})

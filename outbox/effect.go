@@ -42,12 +42,14 @@ func (o *Outbox) WithEffectRetention(d time.Duration) (*Outbox, error) {
 	return &other, nil
 }
 
-// Effect runs fn for an effect that a task should have only once, however often the task runs. fn writes the effect with tx, and Effect records
-// it with tx. If a run finds that record, Effect returns nil without running fn. Name distinguishes the effects of a task; it has 1 to 256 bytes.
+// Effect runs fn for an effect that a task should have only once, however often the task runs. fn writes the effect
+// with tx, and Effect records it with tx. If a run finds that record, Effect returns nil without running fn. Name
+// distinguishes the effects of a task; it has 1 to 256 bytes.
 //
-// The effect and its record are committed together or not at all, so nothing is done twice, and nothing is lost. Effects outside the database
-// are not covered: docs/idempotency.md says what is possible for those. If Effect returns an error, roll tx back. If a later run has already
-// had the effect, the error is ErrStaleEffect. Concurrent runs wait for each other, according to the database's locks.
+// The effect and its record are committed together or not at all, so nothing is done twice, and nothing is lost.
+// Effects outside the database are not covered: docs/idempotency.md says what is possible for those. If Effect returns
+// an error, roll tx back. If a later run has already had the effect, the error is ErrStaleEffect. Concurrent runs wait
+// for each other, according to the database's locks.
 //
 // With Enqueue in the same transaction, the effect and the next task are committed together.
 func (o *Outbox) Effect(ctx context.Context, tx Tx, c *pawl.Claim, name string, fn func(ctx context.Context) error) error {
@@ -79,9 +81,11 @@ func Effect[R any](ctx context.Context, o *Outbox, tx Tx, c *pawl.Claim, name st
 	return out, nil
 }
 
-func (o *Outbox) effect(ctx context.Context, tx Tx, c *pawl.Claim, name string, fn func(ctx context.Context) ([]byte, error)) ([]byte, error) {
+func (o *Outbox) effect(ctx context.Context, tx Tx, c *pawl.Claim, name string, fn func(ctx context.Context) ([]byte, error)) ([]byte,
+	error) {
 	if name == "" || len(name) > maxEffectName || !utf8.ValidString(name) || strings.IndexByte(name, 0) >= 0 {
-		return nil, fmt.Errorf("outbox: effect of task %q: %w", c.ID, convert.Invalid("name", "%q is not 1 to %d bytes of UTF-8 without zero bytes", convert.CutText(name, 64), maxEffectName))
+		return nil, fmt.Errorf("outbox: effect of task %q: %w", c.ID, convert.Invalid("name",
+			"%q is not 1 to %d bytes of UTF-8 without zero bytes", convert.CutText(name, 64), maxEffectName))
 	}
 	run, err := uuid.NewRandom()
 	if err != nil {
@@ -112,8 +116,10 @@ type effect struct {
 // The number of affected rows would be enough if drivers agreed on what they count.
 func (e *effect) begin(ctx context.Context) (result []byte, done bool, err error) {
 	w := dialects[e.box.dialect]
-	insert := fmt.Sprintf("INSERT INTO pawl_effect (task_id, name, fence, run, result, keep_until) VALUES (?,?,?,?,'',%s) %s", w.later, w.ignore)
-	if _, err := e.tx.ExecContext(ctx, e.box.dialect.bind(insert), e.claim.ID, e.name, e.claim.Fence, e.run, e.box.keep.Seconds()); err != nil {
+	insert := fmt.Sprintf("INSERT INTO pawl_effect (task_id, name, fence, run, result, keep_until) VALUES (?,?,?,?,'',%s) %s", w.later,
+		w.ignore)
+	if _, err := e.tx.ExecContext(ctx, e.box.dialect.bind(insert), e.claim.ID, e.name, e.claim.Fence, e.run,
+		e.box.keep.Seconds()); err != nil {
 		return nil, false, fmt.Errorf("insert into pawl_effect: %w", err)
 	}
 	var run string
@@ -175,7 +181,8 @@ func (o *Outbox) DeleteExpired(ctx context.Context) (deleted int64, err error) {
 	for {
 		// Find the end of the next step, or of all rows: not every database has DELETE with LIMIT.
 		var last any
-		step := fmt.Sprintf("SELECT max(keep_until) FROM (SELECT keep_until FROM pawl_effect WHERE keep_until < %s ORDER BY keep_until LIMIT %d) AS step", now, pruneStep)
+		step := fmt.Sprintf("SELECT max(keep_until) FROM (SELECT keep_until FROM pawl_effect WHERE keep_until < %s ORDER BY keep_until "+
+			"LIMIT %d) AS step", now, pruneStep)
 		if err := o.db.QueryRowContext(ctx, step).Scan(&last); err != nil {
 			return deleted, fmt.Errorf("outbox: read expired rows of pawl_effect: %w", err)
 		}

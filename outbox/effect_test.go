@@ -37,7 +37,8 @@ func newBooks(t testing.TB, d outbox.Dialect, db *sql.DB) *outbox.Outbox {
 	return box
 }
 
-// An effect happens once, in whatever run. If it was rolled back it did not happen, later runs get its result, and earlier ones are refused.
+// An effect happens once, in whatever run. If it was rolled back it did not happen, later runs get its result, and
+// earlier ones are refused.
 func TestEffect(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		box := newBooks(t, d, db)
@@ -115,7 +116,8 @@ func TestEffectsAtOnce(t *testing.T) {
 			})
 		}
 		both.Wait()
-		if n, single := count(t, db, "SELECT count(*) FROM books"), count(t, db, "SELECT count(DISTINCT id) FROM books"); n != tasks || single != tasks {
+		if n, single := count(t, db, "SELECT count(*) FROM books"), count(t, db, "SELECT count(DISTINCT id) FROM books"); n != tasks ||
+			single != tasks {
 			t.Errorf("got %d effects of %d tasks, want %d of %d", n, single, tasks, tasks)
 		}
 	})

@@ -38,8 +38,8 @@ type Outbox struct {
 	keep      time.Duration // rows of effects
 }
 
-// Open returns the outbox in a database whose tables exist: Schema creates them. The error is ErrSchema if they are missing or this version can't
-// use them, and another one if the database can't be reached.
+// Open returns the outbox in a database whose tables exist: Schema creates them. The error is ErrSchema if they are
+// missing or this version can't use them, and another one if the database can't be reached.
 func Open(ctx context.Context, db *sql.DB, d Dialect) (*Outbox, error) {
 	o, err := New(db, d)
 	if err != nil {
@@ -51,8 +51,8 @@ func Open(ctx context.Context, db *sql.DB, d Dialect) (*Outbox, error) {
 	return o, nil
 }
 
-// New returns the outbox in a database without asking the database, for a program that may start before it. Relay.Run waits for the database and
-// checks the tables.
+// New returns the outbox in a database without asking the database, for a program that may start before it. Relay.Run
+// waits for the database and checks the tables.
 func New(db *sql.DB, d Dialect) (*Outbox, error) {
 	if _, err := ParseDialect(string(d)); err != nil {
 		return nil, err
@@ -64,8 +64,9 @@ func New(db *sql.DB, d Dialect) (*Outbox, error) {
 	return &Outbox{db: db, dialect: d, telemetry: t, keep: defaultKeep}, nil
 }
 
-// Enqueue writes a task with one insert into tx. It takes the arguments and options of pawl.Client.Enqueue, and returns the request id under
-// which the task will be enqueued. In and ExpiresIn count from now, by the database's clock. The trace of ctx is passed along.
+// Enqueue writes a task with one insert into tx. It takes the arguments and options of pawl.Client.Enqueue, and returns
+// the request id under which the task will be enqueued. In and ExpiresIn count from now, by the database's clock. The
+// trace of ctx is passed along.
 //
 // Options that Pawl's client would refuse are refused here, before anything is written. What only the broker can refuse becomes a dead row.
 func (o *Outbox) Enqueue(ctx context.Context, tx Tx, args pawl.Args, opts ...pawl.Option) (id string, err error) {
@@ -76,8 +77,8 @@ func (o *Outbox) Enqueue(ctx context.Context, tx Tx, args pawl.Args, opts ...paw
 	return r.id, o.insert(ctx, tx, []row{r})
 }
 
-// EnqueueMany writes up to MaxItems tasks, and returns their request ids in order. It makes one insert per 4 MiB of tasks. If it fails, roll tx
-// back: some of the tasks may have been written.
+// EnqueueMany writes up to MaxItems tasks, and returns their request ids in order. It makes one insert per 4 MiB of
+// tasks. If it fails, roll tx back: some of the tasks may have been written.
 func (o *Outbox) EnqueueMany(ctx context.Context, tx Tx, items []pawl.Item) (ids []string, err error) {
 	if len(items) > MaxItems {
 		return nil, fmt.Errorf("outbox: enqueue: %w", convert.Invalid("items", "%d tasks, at most %d are allowed", len(items), MaxItems))

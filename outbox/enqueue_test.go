@@ -40,7 +40,8 @@ func TestEnqueueInTransaction(t *testing.T) {
 				t.Errorf("the id is %q, want a UUIDv7", id)
 			}
 			must(t, end(tx))
-			if orders, rows := count(t, db, "SELECT count(*) FROM orders"), count(t, db, "SELECT count(*) FROM pawl_outbox"); orders != 1 || rows != 1 {
+			if orders, rows := count(t, db, "SELECT count(*) FROM orders"), count(t, db, "SELECT count(*) FROM pawl_outbox"); orders != 1 ||
+				rows != 1 {
 				t.Errorf("there are %d orders and %d rows, want 1 of each: the second transaction was rolled back", orders, rows)
 			}
 		}
@@ -76,7 +77,8 @@ func TestEnqueueMany(t *testing.T) {
 		// With one invalid item, or one too many, none is written, and the transaction can continue.
 		inTx(t, db, func(tx *sql.Tx) {
 			bad := append(items[:2:2], pawl.Item{Args: receipt{}, Options: []pawl.Option{pawl.Priority("urgent")}})
-			if _, err := box.EnqueueMany(t.Context(), tx, bad); !errors.Is(err, pawl.ErrInvalidArgument) || !strings.Contains(err.Error(), "item 2") {
+			if _, err := box.EnqueueMany(t.Context(), tx, bad); !errors.Is(err, pawl.ErrInvalidArgument) ||
+				!strings.Contains(err.Error(), "item 2") {
 				t.Errorf("enqueuing an invalid task: %v, want an error about item 2", err)
 			}
 			if _, err := box.EnqueueMany(t.Context(), tx, append(items, items[0])); !errors.Is(err, pawl.ErrInvalidArgument) {
@@ -170,7 +172,8 @@ func TestOpenChecksTheSchema(t *testing.T) {
 		exec(t, db, "DELETE FROM pawl_outbox_schema")
 		wants("pawl-outbox schema")
 	})
-	if _, err := outbox.Open(t.Context(), nil, "oracle"); err == nil || !strings.Contains(err.Error(), `dialect "oracle" is not postgres, mysql or sqlite`) {
+	if _, err := outbox.Open(t.Context(), nil, "oracle"); err == nil || !strings.Contains(err.Error(),
+		`dialect "oracle" is not postgres, mysql or sqlite`) {
 		t.Error(err)
 	}
 }
@@ -198,7 +201,8 @@ func TestEnqueueReadOnly(t *testing.T) {
 	tx, err := db.BeginTx(t.Context(), &sql.TxOptions{ReadOnly: true})
 	must(t, err)
 	defer func() { _ = tx.Rollback() }()
-	if _, err := box.Enqueue(t.Context(), tx, receipt{}); err == nil || !strings.Contains(err.Error(), "pawl_outbox") || !strings.Contains(err.Error(), "read-only") {
+	if _, err := box.Enqueue(t.Context(), tx, receipt{}); err == nil || !strings.Contains(err.Error(), "pawl_outbox") ||
+		!strings.Contains(err.Error(), "read-only") {
 		t.Errorf("enqueuing in a read-only transaction: %v", err)
 	}
 }

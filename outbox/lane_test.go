@@ -17,8 +17,8 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// leaderless is a client of a cluster in which the shard of the queues "away…" has no leader: as pawl.Client does, it retries their tasks until the
-// call's context ends, and then returns each task's own result.
+// leaderless is a client of a cluster in which the shard of the queues "away…" has no leader: as pawl.Client does, it
+// retries their tasks until the call's context ends, and then returns each task's own result.
 type leaderless struct {
 	t        *testing.T
 	accepted atomic.Int64
@@ -179,12 +179,14 @@ func TestRelayAndNumbersThatBeginAgain(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		box := newBox(t, d, db)
 		refused := pawl.Enqueued{Err: &pawltype.Error{Code: pawl.ErrInvalidArgument, Message: "unknown option"}}
-		r, _ := startRelay(t, box, &broken{before: func(items []pawl.Item) []pawl.Enqueued { return []pawl.Enqueued{refused, refused}[:len(items)] }}, outbox.RelayConfig{})
+		r, _ := startRelay(t, box, &broken{before: func(items []pawl.Item) []pawl.Enqueued {
+			return []pawl.Enqueued{refused, refused}[:len(items)]
+		}}, outbox.RelayConfig{})
 		for round := range int64(2) {
 			enqueue(t, box, db, receipt{"1"})
 			eventually(t, "the row is dead", func() bool { return r.Stats().Dead == round+1 })
-			for _, statement := range map[outbox.Dialect][]string{outbox.SQLite: {"DELETE FROM sqlite_sequence WHERE name = 'pawl_outbox'"}, outbox.MySQL: {"TRUNCATE pawl_outbox"},
-				outbox.Postgres: {"TRUNCATE pawl_outbox RESTART IDENTITY"}}[d] {
+			for _, statement := range map[outbox.Dialect][]string{outbox.SQLite: {"DELETE FROM sqlite_sequence WHERE name = 'pawl_outbox'"},
+				outbox.MySQL: {"TRUNCATE pawl_outbox"}, outbox.Postgres: {"TRUNCATE pawl_outbox RESTART IDENTITY"}}[d] {
 				exec(t, db, statement)
 			}
 		}

@@ -81,7 +81,8 @@ func (l *lease) renew(ctx context.Context) error {
 
 // release lets another relay take over immediately.
 func (l *lease) release(ctx context.Context) error {
-	_, err := l.box.db.ExecContext(ctx, l.box.dialect.bind("UPDATE pawl_outbox_relay SET expires_at = "+dialects[l.box.dialect].now+" WHERE holder = ?"), l.holder)
+	_, err := l.box.db.ExecContext(ctx, l.box.dialect.bind("UPDATE pawl_outbox_relay SET expires_at = "+dialects[l.box.dialect].now+
+		" WHERE holder = ?"), l.holder)
 	return err
 }
 

@@ -16,12 +16,13 @@ const (
 	quietPoll = 4 * time.Millisecond
 )
 
-// notifications switches on and off, in PostgreSQL, whether an insert into pawl_outbox sends a notification. PostgreSQL serializes the commits
-// of transactions that notify, each with its own sync. So they don't notify while rows are so frequent that the relay can as well poll every
-// quietPoll, nor while the active relay does not listen.
+// notifications switches on and off, in PostgreSQL, whether an insert into pawl_outbox sends a notification. PostgreSQL
+// serializes the commits of transactions that notify, each with its own sync. So they don't notify while rows are so
+// frequent that the relay can as well poll every quietPoll, nor while the active relay does not listen.
 //
-// A transaction that wrote its row while notifications were off may commit after they are on, and then sends none. So the relay keeps polling
-// after it has switched them on, less and less often: the row waits for about as long as its transaction took, and at most for RelayConfig.Poll.
+// A transaction that wrote its row while notifications were off may commit after they are on, and then sends none. So
+// the relay keeps polling after it has switched them on, less and less often: the row waits for about as long as its
+// transaction took, and at most for RelayConfig.Poll.
 type notifications struct {
 	relay *Relay
 	lease *lease
@@ -31,7 +32,8 @@ type notifications struct {
 	late  backoff // the pauses since notifications were switched on
 }
 
-// after switches notifications on or off, as a pass that began at began requires. on reports that they were switched on: another pass is due.
+// after switches notifications on or off, as a pass that began at began requires. on reports that they were switched
+// on: another pass is due.
 func (n *notifications) after(ctx context.Context, found bool, began time.Time) (on bool, err error) {
 	box := n.relay.box
 	if box.dialect != Postgres {

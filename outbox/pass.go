@@ -268,7 +268,8 @@ func isFinal(err error) bool {
 	if convert.Unimplemented(err) { // not by Pawl
 		return false
 	}
-	for _, code := range []pawltype.ErrorCode{pawltype.ErrInvalidArgument, pawltype.ErrPayloadTooLarge, pawltype.ErrConflict, pawltype.ErrNotFound, pawltype.ErrWrongState} {
+	for _, code := range []pawltype.ErrorCode{pawltype.ErrInvalidArgument, pawltype.ErrPayloadTooLarge, pawltype.ErrConflict,
+		pawltype.ErrNotFound, pawltype.ErrWrongState} {
 		if errors.Is(err, code) {
 			return true
 		}

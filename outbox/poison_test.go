@@ -24,7 +24,9 @@ func TestRelayToAnotherServer(t *testing.T) {
 	pipe, server := bufconn.Listen(1<<16), grpc.NewServer()
 	go func() { _ = server.Serve(pipe) }()
 	t.Cleanup(server.Stop)
-	client, err := pawl.Dial("another", pawl.DialOptions{Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }})
+	client, err := pawl.Dial("another", pawl.DialOptions{Dialer: func(ctx context.Context, _ string) (net.Conn, error) {
+		return pipe.DialContext(ctx)
+	}})
 	must(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	enqueue(t, box, db, receipt{"1"})
@@ -43,7 +45,8 @@ func TestRelayWithUnreadableTime(t *testing.T) {
 	db := openDB(t, outbox.SQLite)
 	box := newBox(t, outbox.SQLite, db)
 	client := pawltest.New(t).Client(t)
-	exec(t, db, `INSERT INTO pawl_outbox (id, queue, task, created_at) VALUES ('0198c5a3-7ac1-7000-8000-000000000001', 'default', '{"type":"a","payload":{"order":"1"}}', '1764379763000')`)
+	exec(t, db, `INSERT INTO pawl_outbox (id, queue, task, created_at) VALUES ('0198c5a3-7ac1-7000-8000-000000000001', 'default', `+
+		`'{"type":"a","payload":{"order":"1"}}', '1764379763000')`)
 	enqueue(t, box, db, receipt{"2"})
 	if s, err := box.Status(t.Context(), 0); err != nil || s.Waiting != 2 {
 		t.Errorf("Status = %+v, %v, want two rows", s, err)

@@ -35,9 +35,9 @@ const (
 
 // RelayConfig configures a Relay. Zero fields have defaults.
 type RelayConfig struct {
-	// Listen calls wake, on any goroutine, once it can hear of committed rows, and then for each notification. When it fails, the relay calls it
-	// again; when ctx ends, it must return. pgxoutbox.Listen does so with PostgreSQL's notifications. nil: the relay polls, often after it has found
-	// rows and less often while there are none.
+	// Listen calls wake, on any goroutine, once it can hear of committed rows, and then for each notification. When it
+	// fails, the relay calls it again; when ctx ends, it must return. pgxoutbox.Listen does so with PostgreSQL's
+	// notifications. nil: the relay polls, often after it has found rows and less often while there are none.
 	Listen func(ctx context.Context, wake func()) error
 	// Poll is the longest pause between two reads of the table, from 10 ms to an hour. Default: 1 s, or 5 s with Listen.
 	Poll time.Duration
@@ -76,7 +76,8 @@ func (c *RelayConfig) setDefaults() error {
 	return nil
 }
 
-// Relay enqueues committed rows as tasks of Pawl. Any number of relays can run: one of them is active, and another takes over when it stops or dies.
+// Relay enqueues committed rows as tasks of Pawl. Any number of relays can run: one of them is active, and another
+// takes over when it stops or dies.
 type Relay struct {
 	box    *Outbox
 	client producer
@@ -137,8 +138,9 @@ func (r *Relay) Wake() {
 	}
 }
 
-// Run runs the relay until ctx ends, and then returns nil. Errors meanwhile are logged, at most once a minute while they recur, and the relay
-// retries, even if it can't reach the database at its start. It returns ErrSchema if the tables don't fit.
+// Run runs the relay until ctx ends, and then returns nil. Errors meanwhile are logged, at most once a minute while
+// they recur, and the relay retries, even if it can't reach the database at its start. It returns ErrSchema if the
+// tables don't fit.
 func (r *Relay) Run(ctx context.Context) error {
 	pause := backoff{first: firstPause, most: maxPause}
 	var down outage

@@ -88,8 +88,8 @@ func orders(t testing.TB, client *pawl.Client, queue string) (out []string) {
 	}
 }
 
-// Each committed row becomes one task with its options, and rows that are rolled back don't. Rows of a key are enqueued in the order of their
-// transactions, however many relays there are.
+// Each committed row becomes one task with its options, and rows that are rolled back don't. Rows of a key are enqueued
+// in the order of their transactions, however many relays there are.
 func TestRelay(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
 		box := newBox(t, d, db)
@@ -170,14 +170,18 @@ func TestRelayDiesBeforeDeletion(t *testing.T) {
 			enqueue(t, box, db, receipt{fmt.Sprint(i)}, pawl.In(time.Hour))
 		}
 		ctx, die := context.WithCancel(t.Context())
-		dying, err := outbox.NewRelayTo(box, &broken{Producer: client, after: func([]pawl.Item) { die() }}, outbox.RelayConfig{Logger: slog.New(slog.DiscardHandler)})
+		dying, err := outbox.NewRelayTo(box, &broken{Producer: client, after: func([]pawl.Item) { die() }},
+			outbox.RelayConfig{Logger: slog.New(slog.DiscardHandler)})
 		must(t, err)
 		must(t, dying.Run(ctx))
 		if n := rowsLeft(t, db); n != 20 {
 			t.Fatalf("%d rows are left, want all 20, or the test proves nothing", n)
 		}
 		next, _ := startRelay(t, box, client, outbox.RelayConfig{})
-		eventually(t, "all rows are enqueued, and counted", func() bool { return rowsLeft(t, db) == 0 && next.Stats().Enqueued+next.Stats().Repeated == 20 })
+		eventually(t, "all rows are enqueued, and counted", func() bool {
+			return rowsLeft(t, db) == 0 && next.Stats().Enqueued+
+				next.Stats().Repeated == 20
+		})
 		if s := next.Stats(); s.Enqueued != 0 || s.Repeated != 20 {
 			t.Errorf("the second relay enqueued %d new tasks and repeated %d, want 0 and 20", s.Enqueued, s.Repeated)
 		}
@@ -195,7 +199,8 @@ func TestStaleRelayDeletesNothing(t *testing.T) {
 		box := newBox(t, d, db)
 		client := pawltest.New(t).Client(t)
 		enqueue(t, box, db, receipt{"1"})
-		exec(t, db, "INSERT INTO pawl_outbox (id, queue, task) VALUES ('0198c5a3-7ac1-7000-8000-000000000001', 'q', '{\"typo\":1}')") // is refused
+		// is refused
+		exec(t, db, "INSERT INTO pawl_outbox (id, queue, task) VALUES ('0198c5a3-7ac1-7000-8000-000000000001', 'q', '{\"typo\":1}')")
 		ctx, die := context.WithCancel(t.Context())
 		calls := 0
 		stale, err := outbox.NewRelayTo(box, &broken{Producer: client, after: func([]pawl.Item) {
@@ -272,7 +277,8 @@ func TestRelayWithASmallerLimit(t *testing.T) {
 	}
 	r, _ := startRelay(t, box, &broken{Producer: client, before: func(items []pawl.Item) []pawl.Enqueued {
 		if len(items) > 7 {
-			return all(items, &pawltype.Error{Code: pawl.ErrInvalidArgument, Message: fmt.Sprintf("tasks: %d tasks, 1 to 7 are allowed", len(items))})
+			return all(items, &pawltype.Error{Code: pawl.ErrInvalidArgument, Message: fmt.Sprintf("tasks: %d tasks, 1 to 7 are allowed",
+				len(items))})
 		}
 		return nil
 	}}, outbox.RelayConfig{})
@@ -334,7 +340,8 @@ func TestRelayAndAFullQueue(t *testing.T) {
 	var log lockedBuffer
 	startRelay(t, box, client, outbox.RelayConfig{Batch: 5, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	eventually(t, "the row behind them is enqueued", func() bool { return rowsLeft(t, db) == 15 })
-	if text := log.String(); strings.Count(text, "rows of a queue are delayed") != 1 || !strings.Contains(text, "queue=narrow") || strings.Contains(text, "rows can't be enqueued") {
+	if text := log.String(); strings.Count(text, "rows of a queue are delayed") != 1 || !strings.Contains(text, "queue=narrow") ||
+		strings.Contains(text, "rows can't be enqueued") {
 		t.Errorf("the log has\n%s\nwant one line about queue narrow", text)
 	}
 	if got := orders(t, client, "wide"); !slices.Equal(got, []string{"free"}) {

@@ -56,18 +56,21 @@ func checkSchema(ctx context.Context, db *sql.DB, d Dialect) error {
 	case err != nil && !answered:
 		return fmt.Errorf("outbox: read the schema version: %w", err)
 	case err != nil:
-		return fmt.Errorf("outbox: %w: table pawl_outbox_schema: %w; if it is missing, run what \"pawl-outbox schema --dialect %s\" prints", ErrSchema, err, d)
+		return fmt.Errorf("outbox: %w: table pawl_outbox_schema: %w; if it is missing, run what \"pawl-outbox schema --dialect %s\" prints",
+			ErrSchema, err, d)
 	case version > SchemaVersion:
-		return fmt.Errorf("outbox: %w: they have schema version %d, this program supports %d: run a newer version of the program", ErrSchema, version, SchemaVersion)
+		return fmt.Errorf("outbox: %w: they have schema version %d, this program supports %d: run a newer version of the program", ErrSchema,
+			version, SchemaVersion)
 	case version < SchemaVersion:
-		return fmt.Errorf("outbox: %w: they have schema version %d, this program needs %d; run what \"pawl-outbox schema --dialect %s --from %d\" prints",
+		return fmt.Errorf("outbox: %w: they have schema version %d, this program needs %d; run what \"pawl-outbox schema --dialect %s "+
+			"--from %d\" prints",
 			ErrSchema, version, SchemaVersion, d, version)
 	}
 	return nil
 }
 
-// readVersion reads the version of the tables. With an error, answered reports whether the same connection then answered a query that needs no
-// table: if so, the database works, and the tables are at fault.
+// readVersion reads the version of the tables. With an error, answered reports whether the same connection then
+// answered a query that needs no table: if so, the database works, and the tables are at fault.
 func readVersion(ctx context.Context, db *sql.DB) (version int, answered bool, err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// The column task is the body of POST /api/v1/tasks without the fields that have their own columns, queue and request_id. Follow-up tasks have a
-// queue. A payload keeps every byte: a repeat of an idempotency key must have the same payload.
+// The column task is the body of POST /api/v1/tasks without the fields that have their own columns, queue and
+// request_id. Follow-up tasks have a queue. A payload keeps every byte: a repeat of an idempotency key must have the
+// same payload.
 
 // writeTask returns the column task for a task without queue and request_id.
 func writeTask(s *pawlv1.TaskSpec) ([]byte, error) {

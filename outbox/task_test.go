@@ -22,7 +22,8 @@ func everyOption() []pawl.Option {
 		pawl.Timeout(time.Nanosecond), pawl.ExpiresIn(48 * time.Hour), pawl.Retention(0), pawl.Key("tenant"), pawl.Cost(3), pawl.Tags("b", "a"),
 		pawl.Header("x", "1"), pawl.Header("traceparent", "t"), pawl.InGroup("g"),
 		pawl.Unique(pawl.UniqueOpts{Key: "u", States: []pawltype.State{pawltype.StateReady}, OnConflict: pawltype.OnConflictKeepLast}),
-		pawl.Then(pawl.RawTask{Type: "next", Payload: []byte("[1]")}, pawl.Queue("cpu"), pawl.At(time.Unix(1e9, 5)), pawl.Then(pawl.RawTask{Type: "last"})),
+		pawl.Then(pawl.RawTask{Type: "next", Payload: []byte("[1]")}, pawl.Queue("cpu"), pawl.At(time.Unix(1e9, 5)),
+			pawl.Then(pawl.RawTask{Type: "last"})),
 		pawl.Then(pawl.RawTask{Type: "other", Payload: []byte{0, 255}, ContentType: "image/png"}),
 		pawl.Then(pawl.RawTask{Type: "named", Payload: []byte(`{ "a":1}`), ContentType: "application/json; charset=utf-8"}),
 	}
@@ -35,7 +36,8 @@ func TestTaskRoundTrips(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	missing := map[protoreflect.Name]bool{"queue": true, "request_id": true, "content_type": true, "run_at": true} // columns, and those of the follow-up task
+	// columns, and those of the follow-up task
+	missing := map[protoreflect.Name]bool{"queue": true, "request_id": true, "content_type": true, "run_at": true}
 	fields := want.ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {
 		if f := fields.Get(i); !want.ProtoReflect().Has(f) && !missing[f.Name()] {
@@ -58,8 +60,8 @@ func TestTaskRoundTrips(t *testing.T) {
 // What a task leaves out is left out of the row, or it could not be read.
 func TestPartsOfATaskRoundTrip(t *testing.T) {
 	for _, opt := range []pawl.Option{
-		pawl.Retry(pawl.RetryPolicy{Initial: time.Second}), pawl.Retry(pawl.RetryPolicy{Jitter: 0.5}), pawl.Unique(pawl.UniqueOpts{}), pawl.Tags(),
-		pawl.Then(pawl.RawTask{Type: "next"}, pawl.Unique(pawl.UniqueOpts{OnConflict: pawltype.OnConflictReject})),
+		pawl.Retry(pawl.RetryPolicy{Initial: time.Second}), pawl.Retry(pawl.RetryPolicy{Jitter: 0.5}), pawl.Unique(pawl.UniqueOpts{}),
+		pawl.Tags(), pawl.Then(pawl.RawTask{Type: "next"}, pawl.Unique(pawl.UniqueOpts{OnConflict: pawltype.OnConflictReject})),
 	} {
 		want, err := spec.Of(pawl.RawTask{Type: "a"}, []pawl.Option{opt})
 		if err != nil {

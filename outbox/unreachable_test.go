@@ -136,7 +136,8 @@ func TestOpenWithoutDatabase(t *testing.T) {
 		{"is starting", 1, 1, "connection refused"},
 	} {
 		d.restart(c.refuses, c.breaks)
-		if _, err := outbox.Open(t.Context(), db, outbox.SQLite); err == nil || errors.Is(err, outbox.ErrSchema) || !strings.Contains(err.Error(), c.want) {
+		if _, err := outbox.Open(t.Context(), db, outbox.SQLite); err == nil || errors.Is(err, outbox.ErrSchema) ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("while the database %s, Open returned %v, want %q", c.name, err, c.want)
 		}
 		if _, err := outbox.Open(t.Context(), db, outbox.SQLite); err != nil {
@@ -144,7 +145,8 @@ func TestOpenWithoutDatabase(t *testing.T) {
 		}
 	}
 	d.set(true, outbox.SchemaVersion)
-	if _, err := outbox.Open(t.Context(), db, outbox.SQLite); err == nil || errors.Is(err, outbox.ErrSchema) || !strings.Contains(err.Error(), "connection re") {
+	if _, err := outbox.Open(t.Context(), db, outbox.SQLite); err == nil || errors.Is(err, outbox.ErrSchema) ||
+		!strings.Contains(err.Error(), "connection re") {
 		t.Errorf("while the database is down, Open returned %v, want the error of the connection", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
@@ -153,13 +155,14 @@ func TestOpenWithoutDatabase(t *testing.T) {
 		t.Errorf("with a context that has ended, Open returned %v, %v, want its error", box, err)
 	}
 	d.set(false, 0)
-	if _, err := outbox.Open(t.Context(), db, outbox.SQLite); !errors.Is(err, outbox.ErrSchema) || !strings.Contains(err.Error(), "no such table") {
+	if _, err := outbox.Open(t.Context(), db, outbox.SQLite); !errors.Is(err, outbox.ErrSchema) ||
+		!strings.Contains(err.Error(), "no such table") {
 		t.Errorf("without tables, Open returned %v, want ErrSchema", err)
 	}
 }
 
-// A relay that starts while the database is down waits for it and then works; if the tables don't fit, it ends. It logs each outage when it begins
-// and then once a minute.
+// A relay that starts while the database is down waits for it and then works; if the tables don't fit, it ends. It logs
+// each outage when it begins and then once a minute.
 func TestRelayWaitsForDatabase(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -316,7 +319,8 @@ func TestListenWakesConcurrently(t *testing.T) {
 		box, err := outbox.New(db, outbox.SQLite)
 		must(t, err)
 		var woken sync.WaitGroup
-		relay, err := outbox.NewRelay(box, nil, outbox.RelayConfig{Logger: slog.New(slog.DiscardHandler), Listen: func(ctx context.Context, wake func()) error {
+		relay, err := outbox.NewRelay(box, nil, outbox.RelayConfig{Logger: slog.New(slog.DiscardHandler), Listen: func(ctx context.Context,
+			wake func()) error {
 			woken.Go(wake)
 			return errors.New("the connection is broken")
 		}})

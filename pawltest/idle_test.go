@@ -12,8 +12,8 @@ import (
 	"github.com/pawlq/pawl/pawltest"
 )
 
-// wakeUps estimates how often goroutines of this process have started to run: the runtime samples how long one in eight had waited for that. The
-// estimate is about the same on a busy machine.
+// wakeUps estimates how often goroutines of this process have started to run: the runtime samples how long one in eight
+// had waited for that. The estimate is about the same on a busy machine.
 func wakeUps() (n uint64) {
 	sample := []metrics.Sample{{Name: "/sched/latencies:seconds"}}
 	metrics.Read(sample)
@@ -23,7 +23,8 @@ func wakeUps() (n uint64) {
 	return n
 }
 
-// A day of fake time costs almost nothing while there is nothing to do. A loop that checks something every second would wake up 86,400 times. At some
+// A day of fake time costs almost nothing while there is nothing to do. A loop that checks something every second would
+// wake up 86,400 times. At some
 // 1.5 µs each the day takes 0.04 s of CPU without a worker, and 0.1 s with one.
 func TestIdleDayCostsNothing(t *testing.T) {
 	for _, c := range []struct {

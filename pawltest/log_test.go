@@ -49,8 +49,8 @@ func (l *logbook) lines(t *testing.T, msg string) (out []map[string]any) {
 	return out
 }
 
-// Whatever happens to a task, no log line of the broker, the client or the worker contains what its producer and its handler put into it. Only the text
-// of an error appears, in the lines that report it.
+// Whatever happens to a task, no log line of the broker, the client or the worker contains what its producer and its
+// handler put into it. Only the text of an error appears, in the lines that report it.
 func TestLogsRevealNoPayloads(t *testing.T) {
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	synctest.Test(t, func(t *testing.T) {
@@ -59,7 +59,8 @@ func TestLogsRevealNoPayloads(t *testing.T) {
 		mux := pawl.NewMux()
 		handle := func(name string, end func(c *pawl.Claim) error) {
 			mux.HandleFunc(name, func(ctx context.Context, c *pawl.Claim) error {
-				if err := errors.Join(c.Checkpoint(ctx, "canary-checkpoint"), c.Progress(ctx, 50, "canary-progress"), c.SetResult("canary-result")); err != nil {
+				if err := errors.Join(c.Checkpoint(ctx, "canary-checkpoint"), c.Progress(ctx, 50, "canary-progress"),
+					c.SetResult("canary-result")); err != nil {
 					return err
 				}
 				_, err := pawl.Step(ctx, c, "canary-step", func(context.Context) (string, error) { return "canary-kept", nil })
@@ -81,14 +82,16 @@ func TestLogsRevealNoPayloads(t *testing.T) {
 		go func() { done <- pawl.NewWorker(c, mux, pawl.WorkerConfig{Name: "w1", Concurrency: 20}).Run(ctx) }()
 		refs := map[string]*pawl.Ref{}
 		for _, name := range mux.Types() {
-			ref, err := c.Enqueue(ctx, pawl.RawTask{Type: name, Payload: []byte(`"canary-payload"`)}, pawl.Header("traceparent", parent), pawl.Header("x-key", "canary-header"),
-				pawl.MaxAttempts(2), pawl.Timeout(time.Minute), pawl.Retention(time.Minute), pawl.Then(pawl.RawTask{Type: "succeed", Payload: []byte(`"canary-then"`)}))
+			ref, err := c.Enqueue(ctx, pawl.RawTask{Type: name, Payload: []byte(`"canary-payload"`)}, pawl.Header("traceparent", parent),
+				pawl.Header("x-key", "canary-header"), pawl.MaxAttempts(2), pawl.Timeout(time.Minute), pawl.Retention(time.Minute),
+				pawl.Then(pawl.RawTask{Type: "succeed", Payload: []byte(`"canary-then"`)}))
 			if err != nil {
 				t.Fatal(err)
 			}
 			refs[name] = ref
 		}
-		bad := []pawl.RawTask{{Type: "t", Payload: []byte(`{"canary-payload`)}, {Type: "t", Payload: []byte(`"` + strings.Repeat("canary-payload", 100_000) + `"`)}}
+		bad := []pawl.RawTask{{Type: "t", Payload: []byte(`{"canary-payload`)},
+			{Type: "t", Payload: []byte(`"` + strings.Repeat("canary-payload", 100_000) + `"`)}}
 		for _, args := range bad {
 			if _, err := c.Enqueue(ctx, args); err == nil {
 				t.Error("an invalid task was accepted")
@@ -103,7 +106,8 @@ func TestLogsRevealNoPayloads(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		meant := map[string]bool{"task failed": true, "task dead": true, "task discarded": true, "task poisoned": true, "task dead-lettered": true}
+		meant := map[string]bool{"task failed": true, "task dead": true, "task discarded": true, "task poisoned": true,
+			"task dead-lettered": true}
 		for from, book := range map[string]*logbook{"the broker": server, "the client": client} {
 			for _, fields := range book.lines(t, "") {
 				line := fmt.Sprint(fields)
@@ -115,7 +119,8 @@ func TestLogsRevealNoPayloads(t *testing.T) {
 				}
 			}
 		}
-		for name, book := range map[string]*logbook{"task dead-lettered": server, "dead letter archived": server, "task cancelled": server, "task dead": client, "task failed": client, "task discarded": client} {
+		for name, book := range map[string]*logbook{"task dead-lettered": server, "dead letter archived": server, "task cancelled": server,
+			"task dead": client, "task failed": client, "task discarded": client} {
 			lines := book.lines(t, name)
 			if len(lines) == 0 {
 				t.Errorf("no log line has the message %q", name)

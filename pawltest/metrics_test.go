@@ -23,7 +23,8 @@ import (
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reader := metric.NewManualReader()
-		client := pawltest.New(t).Client(t, pawl.DialOptions{Telemetry: pawl.Telemetry{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))}})
+		client := pawltest.New(t).Client(t, pawl.DialOptions{Telemetry: pawl.Telemetry{
+			MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))}})
 		w := &traced{T: t, client: client}
 		if _, err := client.Enqueue(t.Context(), task); err != nil {
 			t.Fatal(err)
@@ -34,7 +35,8 @@ func TestMetrics(t *testing.T) {
 		if _, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "t", Payload: []byte("{")}); err == nil {
 			t.Fatal("a payload that is not JSON was accepted")
 		}
-		if _, err := client.EnqueueBatch(t.Context(), []pawl.Item{{Args: pawl.RawTask{Type: "bad"}}, {Args: task, Options: []pawl.Option{pawl.Queue("other")}}}); err != nil {
+		if _, err := client.EnqueueBatch(t.Context(), []pawl.Item{{Args: pawl.RawTask{Type: "bad"}},
+			{Args: task, Options: []pawl.Option{pawl.Queue("other")}}}); err != nil {
 			t.Fatal(err)
 		}
 		w.work(10*time.Second, map[string]pawl.Handler{

@@ -110,7 +110,12 @@ func TestOnceAmongGoroutines(t *testing.T) {
 				if err := task.Once(ctx, "a", func(context.Context) error { once.Add(1); time.Sleep(time.Second); return nil }); err != nil {
 					t.Error(err)
 				}
-				if n, err := pawl.Step(ctx, c, "a", func(context.Context) (int64, error) { time.Sleep(time.Second); steps.Add(1); return 7, nil }); n != 7 || err != nil {
+				if n, err := pawl.Step(ctx, c, "a", func(context.Context) (int64, error) {
+					time.Sleep(time.Second)
+					steps.Add(1)
+					return 7,
+						nil
+				}); n != 7 || err != nil {
 					t.Error(n, err)
 				}
 			})
@@ -188,7 +193,8 @@ func TestOnceAfterACrash(t *testing.T) {
 			t.Errorf("the first holder's state is %s, want run", s)
 		}
 		a, err := claimed.BeginOnce(ctx, other, "a")
-		if err != nil || a.State != pawltype.OnceHeld || a.Holder != (pawltype.OnceHolder{TaskID: dead.ID, Worker: "w1", Fence: 1}) || a.RetryAfter != time.Second {
+		if err != nil || a.State != pawltype.OnceHeld || a.Holder != (pawltype.OnceHolder{TaskID: dead.ID, Worker: "w1", Fence: 1}) ||
+			a.RetryAfter != time.Second {
 			t.Errorf("the second claim's BeginOnce = %+v, %v, want it held by the first", a, err)
 		}
 		for range 3 {

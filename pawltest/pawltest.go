@@ -1,4 +1,5 @@
-// Package pawltest is for the tests of programs that use Pawl: a whole broker inside the test, in memory, and a way to run one handler with one task.
+// Package pawltest is for the tests of programs that use Pawl: a whole broker inside the test, in memory, and a way to
+// run one handler with one task.
 //
 //	result := pawltest.Run(t, mux, Welcome{To: "a@example.com"})
 //	if result.State != pawltype.StateSucceeded { ... }
@@ -88,7 +89,8 @@ func New(t testing.TB, opts ...Option) *Broker {
 func (b *Broker) Client(t testing.TB, opts ...pawl.DialOptions) *pawl.Client {
 	t.Helper()
 	dial := func(ctx context.Context, _ string) (net.Conn, error) { return b.pipe.DialContext(ctx) }
-	client, err := pawl.Dial("pawltest", append([]pawl.DialOptions{{Dialer: dial, GRPC: []grpc.DialOption{noPings}, Logger: logger(t)}}, opts...)...)
+	client, err := pawl.Dial("pawltest", append([]pawl.DialOptions{{Dialer: dial, GRPC: []grpc.DialOption{noPings}, Logger: logger(t)}},
+		opts...)...)
 	if err != nil {
 		t.Fatalf("pawltest: %v", err)
 	}

@@ -127,7 +127,8 @@ func TestFakeTimeOfASchedule(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- pawl.NewWorker(client, mux, pawl.WorkerConfig{Concurrency: 1}).Run(ctx) }()
-		_, err := admin.New(client).Schedules().Put(ctx, admin.ScheduleSpec{Name: "nightly", Cron: "30 2,3 * * *", TimeZone: "Europe/Berlin", Task: resize{Width: 1}})
+		_, err := admin.New(client).Schedules().Put(ctx, admin.ScheduleSpec{Name: "nightly", Cron: "30 2,3 * * *", TimeZone: "Europe/Berlin",
+			Task: resize{Width: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,10 +32,14 @@ func TestOutcomesOfRuns(t *testing.T) {
 		"succeeds": {handle: func(context.Context, *pawl.Claim) error { return nil }, want: "succeeded; DEBUG task succeeded"},
 		"fails": {handle: func(context.Context, *pawl.Claim) error { return errors.New("no route") },
 			want: "failed error=*errors.errorString exception; WARN task failed: no route"},
-		"panics":       {handle: func(context.Context, *pawl.Claim) error { panic("oh") }, want: "failed error=panic exception; WARN task failed: panic: oh"},
-		"dies":         {handle: func(context.Context, *pawl.Claim) error { return pawl.DeadLetter(errors.New("no route")) }, want: "dead error=*errors.errorString exception; WARN task dead: no route"},
-		"discards":     {handle: func(context.Context, *pawl.Claim) error { return pawl.Discard(errors.New("no need")) }, want: "discarded; INFO task discarded: no need"},
-		"snoozes":      {handle: func(context.Context, *pawl.Claim) error { return pawl.Snooze(time.Hour) }, want: "snoozed; INFO task snoozed: snoozed for 1h0m0s"},
+		"panics": {handle: func(context.Context, *pawl.Claim) error { panic("oh") },
+			want: "failed error=panic exception; WARN task failed: panic: oh"},
+		"dies": {handle: func(context.Context, *pawl.Claim) error { return pawl.DeadLetter(errors.New("no route")) },
+			want: "dead error=*errors.errorString exception; WARN task dead: no route"},
+		"discards": {handle: func(context.Context, *pawl.Claim) error { return pawl.Discard(errors.New("no need")) },
+			want: "discarded; INFO task discarded: no need"},
+		"snoozes": {handle: func(context.Context, *pawl.Claim) error { return pawl.Snooze(time.Hour) },
+			want: "snoozed; INFO task snoozed: snoozed for 1h0m0s"},
 		"is cancelled": {untilEnd, cancel, "cancelled; INFO claim lost; INFO task cancelled: pawl: task cancelled"},
 		"is cancelled, and says nothing": {func(ctx context.Context, _ *pawl.Claim) error { <-ctx.Done(); return nil }, cancel,
 			"cancelled; INFO claim lost; INFO task cancelled"},
@@ -72,7 +76,8 @@ func TestOutcomesOfRuns(t *testing.T) {
 					if got := measured(t, reader); strings.Contains(got, "messaging.process.duration process default error=") != failed {
 						t.Errorf("the metrics are\n%s", got)
 					}
-				}, pawl.Telemetry{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))}, pawl.DialOptions{Logger: slog.New(lossFirst{log.logger().Handler(), t})})
+				}, pawl.Telemetry{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))},
+					pawl.DialOptions{Logger: slog.New(lossFirst{log.logger().Handler(), t})})
 			})
 		})
 	}
@@ -153,7 +158,8 @@ func TestResultLargerThanAMessage(t *testing.T) {
 			task.SetRawResult("application/octet-stream", make([]byte, 16<<20))
 			return nil
 		}, resize{Width: 640})
-		if last := r.AttemptLog[len(r.AttemptLog)-1].Error; r.State != pawltype.StateDead || last == nil || !strings.Contains(last.Message, "16777216 bytes exceed the message limit") {
+		if last := r.AttemptLog[len(r.AttemptLog)-1].Error; r.State != pawltype.StateDead || last == nil || !strings.Contains(last.Message,
+			"16777216 bytes exceed the message limit") {
 			t.Errorf("the task is %s, its attempts are %+v, want a dead letter", r.State, r.AttemptLog)
 		}
 	})

@@ -17,7 +17,8 @@ import (
 )
 
 // attempts runs one task with each of the handlers in turn.
-func attempts(t *testing.T, each func(t *testing.T, n int, r *pawltest.Result), handlers ...func(context.Context, *pawl.Task[resize]) error) {
+func attempts(t *testing.T, each func(t *testing.T, n int, r *pawltest.Result), handlers ...func(context.Context,
+	*pawl.Task[resize]) error) {
 	synctest.Test(t, func(t *testing.T) {
 		b := pawltest.New(t)
 		var last *pawltest.Result
@@ -39,8 +40,8 @@ type charge struct {
 	Cents int    `json:"cents"`
 }
 
-// A handler that fails, panics, is snoozed or ends as a dead letter after a step resumes after the step, with its result, and its checkpoint is still
-// there.
+// A handler that fails, panics, is snoozed or ends as a dead letter after a step resumes after the step, with its
+// result, and its checkpoint is still there.
 func TestStepsRunOnce(t *testing.T) {
 	charges, mails := 0, 0
 	ends := []func() error{
@@ -102,7 +103,8 @@ func TestFailedStepRunsAgain(t *testing.T) {
 			}
 			return "ch_1", nil
 		})
-		if runs == 1 && (!errors.Is(err, busy) || pawl.OutcomeOf(err) != pawltype.OutcomeDiscarded || !strings.Contains(err.Error(), `step "charge"`)) {
+		if runs == 1 && (!errors.Is(err, busy) || pawl.OutcomeOf(err) != pawltype.OutcomeDiscarded || !strings.Contains(err.Error(),
+			`step "charge"`)) {
 			t.Errorf("Step returned %v, want the error of fn with the step's name", err)
 		}
 		if runs == 1 {
@@ -222,7 +224,8 @@ func TestRefusedStep(t *testing.T) {
 				t.Errorf("ttl %s: %v, want ErrInvalidArgument", ttl, err)
 			}
 		}
-		if err := task.Once(ctx, strings.Repeat("k", 257), func(context.Context) error { t.Error("fn ran"); return nil }); !errors.Is(err, pawltype.ErrInvalidArgument) {
+		if err := task.Once(ctx, strings.Repeat("k", 257), func(context.Context) error { t.Error("fn ran"); return nil }); !errors.Is(err,
+			pawltype.ErrInvalidArgument) {
 			t.Errorf("a key of 257 bytes: %v, want ErrInvalidArgument", err)
 		}
 		return nil

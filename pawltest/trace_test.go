@@ -157,7 +157,8 @@ func TestTraceOfATask(t *testing.T) {
 	inTrace(t, func(w *traced) {
 		ctx, root := w.tracer.Start(w.Context(), "request")
 		time.Sleep(time.Second)
-		ref, err := w.client.Enqueue(ctx, task, pawl.In(3*time.Second), pawl.Retry(pawltype.RetryPolicy{Initial: 10 * time.Second, Jitter: pawltype.NoJitter}))
+		ref, err := w.client.Enqueue(ctx, task, pawl.In(3*time.Second), pawl.Retry(pawltype.RetryPolicy{Initial: 10 * time.Second,
+			Jitter: pawltype.NoJitter}))
 		if err != nil {
 			w.Fatal(err)
 		}
@@ -216,7 +217,8 @@ internal request took=1s
 // Each task of a batch has its own span, to which the batch links. The same is true for the members of a group.
 func TestTraceOfABatch(t *testing.T) {
 	inTrace(t, func(w *traced) {
-		items := []pawl.Item{{Args: task}, {Args: task, Options: []pawl.Option{pawl.Queue("other")}}, {Args: pawl.RawTask{Type: "t", Payload: []byte("{")}}}
+		items := []pawl.Item{{Args: task}, {Args: task, Options: []pawl.Option{pawl.Queue("other")}},
+			{Args: pawl.RawTask{Type: "t", Payload: []byte("{")}}}
 		if _, err := w.client.EnqueueBatch(w.Context(), items); err != nil {
 			w.Fatal(err)
 		}
@@ -310,8 +312,8 @@ producer send default bytes=7 type=t
 	}, true)
 }
 
-// A trace that the producer sets is kept, even if it is invalid. A task without one gets one from a broker that traces, and the task of a tick never has
-// the trace of another.
+// A trace that the producer sets is kept, even if it is invalid. A task without one gets one from a broker that traces,
+// and the task of a tick never has the trace of another.
 func TestTracesOfProducers(t *testing.T) {
 	const good, bad = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-0af7-zz"
 	inTrace(t, func(w *traced) { // the maximum number and size of headers, with no room for a trace
@@ -343,7 +345,8 @@ func TestTracesOfProducers(t *testing.T) {
 			}
 			return info.Headers
 		}
-		if got := headers(pawl.Header("traceparent", good), pawl.Header("tracestate", "a=b")); got["traceparent"] != good || got["tracestate"] != "a=b" {
+		if got := headers(pawl.Header("traceparent", good), pawl.Header("tracestate", "a=b")); got["traceparent"] != good ||
+			got["tracestate"] != "a=b" {
 			w.Errorf("the task has the headers %v, want the trace %q", got, good)
 		}
 		if got := headers(pawl.Header("traceparent", bad)); len(got) != 1 || got["traceparent"] != bad {
@@ -369,7 +372,8 @@ producer send default bytes=7 links=1 type=t
 	inTrace(t, func(w *traced) {
 		ctx, root := w.tracer.Start(w.Context(), "deploy")
 		defer root.End()
-		if _, err := admin.New(w.client).Schedules().Put(ctx, admin.ScheduleSpec{Name: "nightly", Every: time.Minute, Task: task, Options: []pawl.Option{pawl.Header("traceparent", good)}}); err != nil {
+		if _, err := admin.New(w.client).Schedules().Put(ctx, admin.ScheduleSpec{Name: "nightly", Every: time.Minute, Task: task,
+			Options: []pawl.Option{pawl.Header("traceparent", good)}}); err != nil {
 			w.Fatal(err)
 		}
 		var ids []trace.TraceID
@@ -416,7 +420,8 @@ producer create default bytes=7 type=t
 		if len(dead) != 1 || dead[0]["trace_id"] != seen[0].TraceID().String() {
 			w.Errorf("the log has %v, want one dead letter of trace %s", dead, seen[0].TraceID())
 		}
-		if got := w.attrs("create default"); got["messaging.message.id"] != dead[0]["task_id"] || got["pawl.schedule"] != "nightly" || got["messaging.operation.type"] != "create" {
+		if got := w.attrs("create default"); got["messaging.message.id"] != dead[0]["task_id"] || got["pawl.schedule"] != "nightly" ||
+			got["messaging.operation.type"] != "create" {
 			w.Errorf("the tick's span has the attributes %v", got)
 		}
 	})
@@ -440,7 +445,8 @@ producer create default bytes=7 type=t
 	})
 	synctest.Test(t, func(t *testing.T) { // the sampler is asked, as for any trace that starts here
 		inSample(t, sdktrace.ParentBased(sdktrace.NeverSample()), func(w *traced) {
-			if _, err := admin.New(w.client).Schedules().Put(w.Context(), admin.ScheduleSpec{Name: "nightly", Every: time.Minute, Task: task}); err != nil {
+			if _, err := admin.New(w.client).Schedules().Put(w.Context(), admin.ScheduleSpec{Name: "nightly", Every: time.Minute,
+				Task: task}); err != nil {
 				w.Fatal(err)
 			}
 			var ids []string

@@ -48,8 +48,9 @@ const (
 	// OnConflictReplace discards the waiting task that holds the key, and takes its place: a debounce. If that task is not waiting but
 	// running, OnConflictKeep applies.
 	OnConflictReplace OnConflict = "replace"
-	// OnConflictKeepLast is like OnConflictReplace, but while the other task runs, the new one waits behind it: at most one runs and one waits,
-	// with the newest data. If the running task is due to run again while another waits behind it, it is discarded in favor of that one.
+	// OnConflictKeepLast is like OnConflictReplace, but while the other task runs, the new one waits behind it: at most
+	// one runs and one waits, with the newest data. If the running task is due to run again while another waits behind it,
+	// it is discarded in favor of that one.
 	OnConflictKeepLast OnConflict = "keep_last"
 	// OnConflictReject refuses the new task with ErrConflict.
 	OnConflictReject OnConflict = "reject"

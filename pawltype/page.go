@@ -34,8 +34,8 @@ func (m Missing) String() string {
 	return fmt.Sprintf("shard %d %s", m.Shard, m.Reason)
 }
 
-// IncompleteError is the error with which an iterator over a list ends, after all items that it has, if some of them may be missing. It is an
-// ErrUnavailable.
+// IncompleteError is the error with which an iterator over a list ends, after all items that it has, if some of them
+// may be missing. It is an ErrUnavailable.
 type IncompleteError struct {
 	Missing []Missing // the shards and nodes that did not answer in time; at least one
 }

@@ -38,7 +38,8 @@ func python() []byte {
 	for _, s := range subjects {
 		for i := range s.calls {
 			m := s.calls[i].method()
-			fmt.Fprintf(&b, "%s = _rpc.Method(\"/%s/%s\", %s.%s)\n", s.calls[i].constant(), m.Parent().FullName(), m.Name(), module(m.Output()), m.Output().Name())
+			fmt.Fprintf(&b, "%s = _rpc.Method(\"/%s/%s\", %s.%s)\n", s.calls[i].constant(), m.Parent().FullName(), m.Name(),
+				module(m.Output()), m.Output().Name())
 		}
 	}
 	for _, s := range subjects {
@@ -119,7 +120,8 @@ func (c *call) operation(b *bytes.Buffer) {
 	fmt.Fprintf(b, "\n\n%s\n    \"\"\"Makes the call %s.\"\"\"\n", signature("def "+c.operationName(), params, "_rpc.Op["+gives+"]"), m.Name())
 	request := fmt.Sprintf("_messages.request(%s.%s, {%s})", module(m.Input()), m.Input().Name(), strings.Join(fields, ", "))
 	if len(request) > 110 {
-		request = fmt.Sprintf("_messages.request(\n        %s.%s,\n        {%s},\n    )", module(m.Input()), m.Input().Name(), strings.Join(fields, ", "))
+		request = fmt.Sprintf("_messages.request(\n        %s.%s,\n        {%s},\n    )", module(m.Input()), m.Input().Name(),
+			strings.Join(fields, ", "))
 	}
 	fmt.Fprintf(b, "    request = %s\n", request)
 	sent := fmt.Sprintf("yield from caller.call(%s, request%s)", c.constant(), c.repeats())
@@ -185,11 +187,13 @@ func (c *call) twins(b *bytes.Buffer) {
 	if c.isList() {
 		fmt.Fprintf(b, "\n%s\n        \"\"\"%s\"\"\"\n        return self._caller.pages(lambda cursor: %s)\n",
 			signature("    def "+c.name, params, "Iterator["+c.returns+"]"), c.doc, operation("cursor"))
-		fmt.Fprintf(b, "\n%s\n        \"\"\"Async version of %s, for use with async for.\"\"\"\n        return self._caller.apages(lambda cursor: %s)\n",
+		fmt.Fprintf(b, "\n%s\n        \"\"\"Async version of %s, for use with async for.\"\"\"\n        return self._caller.apages(lambda "+
+			"cursor: %s)\n",
 			signature("    def a"+c.name, params, "AsyncIterator["+c.returns+"]"), c.name, operation("cursor"))
 		return
 	}
-	fmt.Fprintf(b, "\n%s\n        \"\"\"%s\"\"\"\n        return self._caller.run(%s)\n", signature("    def "+c.name, params, c.returns), c.doc, operation())
+	fmt.Fprintf(b, "\n%s\n        \"\"\"%s\"\"\"\n        return self._caller.run(%s)\n", signature("    def "+c.name, params, c.returns),
+		c.doc, operation())
 	fmt.Fprintf(b, "\n%s\n        \"\"\"Async version of %s.\"\"\"\n        return await self._caller.arun(%s)\n",
 		signature("    async def a"+c.name, params, c.returns), c.name, operation())
 }

@@ -69,10 +69,12 @@ func (c *call) typescript(b *bytes.Buffer, use func(protoreflect.Descriptor, str
 		if c.missing() {
 			missing = ", missing"
 		}
-		fmt.Fprintf(b, "  %s(%s): AsyncGenerator<%s, void, undefined> {\n    const request = write(%s.input, %s);\n", c.typescriptName(), params, c.returns, method,
-			strings.Replace("{ "+fields+" }", "{  }", "{}", 1))
-		fmt.Fprintf(b, "    return pages(async (cursor) => {\n      const { items, nextCursor%s } = await this.caller.call(%s, { ...request, cursor });\n", missing, method)
-		fmt.Fprintf(b, "      return { items: items.map((each) => %s), next: nextCursor%s };\n    });\n  }\n", readTypescript(c.returns, items, "each", use), missing)
+		fmt.Fprintf(b, "  %s(%s): AsyncGenerator<%s, void, undefined> {\n    const request = write(%s.input, %s);\n", c.typescriptName(),
+			params, c.returns, method, strings.Replace("{ "+fields+" }", "{  }", "{}", 1))
+		fmt.Fprintf(b, "    return pages(async (cursor) => {\n      const { items, nextCursor%s } = await this.caller.call(%s, { ...request, "+
+			"cursor });\n", missing, method)
+		fmt.Fprintf(b, "      return { items: items.map((each) => %s), next: nextCursor%s };\n    });\n  }\n", readTypescript(c.returns, items,
+			"each", use), missing)
 		return
 	}
 	limits := ""
@@ -114,7 +116,8 @@ func (c *call) typescript(b *bytes.Buffer, use func(protoreflect.Descriptor, str
 		schema := use(given.Message(), string(given.Message().Name())+"Schema")
 		from = fmt.Sprintf("read<%s>(%s, %s ?? create(%s))", typ, schema, from, schema)
 	}
-	fmt.Fprintf(b, "  async %s(%s): Promise<%s> {\n    const answer = %s;\n    return %s;\n  }\n", c.typescriptName(), params, result, call, from)
+	fmt.Fprintf(b, "  async %s(%s): Promise<%s> {\n    const answer = %s;\n    return %s;\n  }\n", c.typescriptName(), params,
+		result, call, from)
 }
 
 var spaces = strings.NewReplacer(";", "; ", ":", ": ", "|", " | ", "&", " & ", "{", "{ ", "}", " }")

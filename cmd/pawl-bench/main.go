@@ -1,5 +1,5 @@
-// Command pawl-bench measures a server. It is a program of its own because of the libraries that it needs, such as clients of Amazon SQS. The commands are in
-// cmd/internal/bench.
+// Command pawl-bench measures a server. It is a program of its own because of the libraries that it needs, such as
+// clients of Amazon SQS. The commands are in cmd/internal/bench.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command pawl-outbox relays the tasks in the tables of an outbox to a server. It is a program of its own because of the database drivers. The commands
-// are in cmd/internal/outbox.
+// Command pawl-outbox relays the tasks in the tables of an outbox to a server. It is a program of its own because of
+// the database drivers. The commands are in cmd/internal/outbox.
 package main
 
 import (

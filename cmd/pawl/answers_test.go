@@ -157,13 +157,14 @@ func registerFilled(s grpc.ServiceRegistrar) {
 			}
 			return filled(call.Method.Output()), nil
 		}
-		s.RegisterService(&grpc.ServiceDesc{ServiceName: "pawl.v1." + service, Methods: []grpc.MethodDesc{{MethodName: method, Handler: handle}}}, nil)
+		s.RegisterService(&grpc.ServiceDesc{ServiceName: "pawl.v1." + service, Methods: []grpc.MethodDesc{{MethodName: method, Handler: handle}}},
+			nil)
 	}
 }
 
 func restHandler() http.Handler {
-	return rest.New(rest.Config{Register: registerFilled, Batch: 1000, Large: admission.NewMemoryPool(1 << 20), Extra: admission.NewMemoryPool(1 << 20),
-		Namespace: func(context.Context) string { return "default" },
+	return rest.New(rest.Config{Register: registerFilled, Batch: 1000, Large: admission.NewMemoryPool(1 << 20),
+		Extra: admission.NewMemoryPool(1 << 20), Namespace: func(context.Context) string { return "default" },
 		Call: func(r *http.Request, _ *rest.Route, handle func(context.Context) error) (o rest.Outcome) {
 			if err := handle(r.Context()); err != nil {
 				o.Refusal, _ = task.AsError(err)
@@ -239,10 +240,12 @@ var sameAs = map[string]string{
 }
 
 // ownOutput are the commands whose output is their own: it is about several calls, a file or this program, or REST has nothing to say.
-var ownOutput = []string{"backup", "bench", "cert", "cluster add", "cluster add-node", "cluster add-shards", "cluster audit-retention", "cluster drain", "cluster move", "cluster raise-level",
-	"cluster remove", "cluster replication", "cluster transfer", "context", "demo", "dlq archive", "dlq discard", "dlq replay", "dlq show", "events", "help", "completion", "marker rm",
-	"ns add", "ns rm", "ns set", "operation wait", "outbox", "payload-key", "queue purge", "queue rm", "recover", "restore", "schedule apply", "schedule rm", "serve",
-	"task cancel", "task discard", "task move", "task retry", "task run-now", "task set-priority", "token generate", "token revoke", "top", "verify", "version", "webhook rm", "webhook show", "work"}
+var ownOutput = []string{"backup", "bench", "cert", "cluster add", "cluster add-node", "cluster add-shards", "cluster audit-retention",
+	"cluster drain", "cluster move", "cluster raise-level", "cluster remove", "cluster replication", "cluster transfer", "context", "demo",
+	"dlq archive", "dlq discard", "dlq replay", "dlq show", "events", "help", "completion", "marker rm", "ns add", "ns rm", "ns set",
+	"operation wait", "outbox", "payload-key", "queue purge", "queue rm", "recover", "restore", "schedule apply", "schedule rm", "serve",
+	"task cancel", "task discard", "task move", "task retry", "task run-now", "task set-priority", "token generate", "token revoke", "top",
+	"verify", "version", "webhook rm", "webhook show", "work"}
 
 const anID = "0198c2f4-8a5b-7c3e-9d10-2f6b1c0a4e77"
 

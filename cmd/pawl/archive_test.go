@@ -34,15 +34,17 @@ var notRestored = []protoreflect.Name{"delay", "run_at", "request_id", "group_id
 // everything is a task with all options set.
 func everything(t *testing.T) *pawlv1.TaskSpec {
 	t.Helper()
-	s := &pawlv1.TaskSpec{Type: "job", Payload: []byte("{\"n\": 1,\n\"é<\": \"\\ud800\"}"), ContentType: "application/json", Queue: new("mail"), Priority: pawlv1.Priority_PRIORITY_HIGH,
-		IdempotencyKey: new("k"), IdempotencyTtl: durationpb.New(48 * time.Hour), MaxAttempts: 7,
-		Retry:   &pawlv1.RetryPolicy{Initial: durationpb.New(2 * time.Second), Factor: 3, Max: durationpb.New(time.Minute), Jitter: new(0.5)},
-		Timeout: durationpb.New(90 * time.Second), ExpiresIn: durationpb.New(5 * time.Hour), Retention: durationpb.New(3 * time.Hour), Key: new("customer"),
-		Tags: []string{"a", "b"}, Headers: map[string]string{"x-request-id": "r1"}, Cost: 3,
-		Unique: &pawlv1.Unique{Key: new("u"), States: []pawlv1.State{pawlv1.State_STATE_SCHEDULED, pawlv1.State_STATE_READY, pawlv1.State_STATE_CLAIMED,
-			pawlv1.State_STATE_RETRYING}, OnConflict: pawlv1.OnConflict_ON_CONFLICT_KEEP},
-		Then: []*pawlv1.TaskSpec{{Type: "next", Queue: new("other"), Priority: pawlv1.Priority_PRIORITY_NORMAL, Payload: []byte{0, 0xff}, ContentType: "application/octet-stream",
-			Delay: durationpb.New(time.Minute), Then: []*pawlv1.TaskSpec{{Type: "last", Queue: new("other"), Priority: pawlv1.Priority_PRIORITY_NORMAL, Payload: []byte("2"),
+	s := &pawlv1.TaskSpec{Type: "job", Payload: []byte("{\"n\": 1,\n\"é<\": \"\\ud800\"}"), ContentType: "application/json",
+		Queue: new("mail"), Priority: pawlv1.Priority_PRIORITY_HIGH, IdempotencyKey: new("k"), IdempotencyTtl: durationpb.New(48 * time.Hour),
+		MaxAttempts: 7, Retry: &pawlv1.RetryPolicy{Initial: durationpb.New(2 * time.Second), Factor: 3, Max: durationpb.New(time.Minute),
+			Jitter: new(0.5)},
+		Timeout: durationpb.New(90 * time.Second), ExpiresIn: durationpb.New(5 * time.Hour), Retention: durationpb.New(3 * time.Hour),
+		Key: new("customer"), Tags: []string{"a", "b"}, Headers: map[string]string{"x-request-id": "r1"}, Cost: 3,
+		Unique: &pawlv1.Unique{Key: new("u"), States: []pawlv1.State{pawlv1.State_STATE_SCHEDULED, pawlv1.State_STATE_READY,
+			pawlv1.State_STATE_CLAIMED, pawlv1.State_STATE_RETRYING}, OnConflict: pawlv1.OnConflict_ON_CONFLICT_KEEP},
+		Then: []*pawlv1.TaskSpec{{Type: "next", Queue: new("other"), Priority: pawlv1.Priority_PRIORITY_NORMAL, Payload: []byte{0, 0xff},
+			ContentType: "application/octet-stream", Delay: durationpb.New(time.Minute), Then: []*pawlv1.TaskSpec{{Type: "last", Queue: new("other"),
+				Priority: pawlv1.Priority_PRIORITY_NORMAL, Payload: []byte("2"),
 				RunAt: timestamppb.New(time.Now().Add(100 * 24 * time.Hour).Truncate(time.Microsecond))}}}}}
 	for i := range s.ProtoReflect().Descriptor().Fields().Len() {
 		f := s.ProtoReflect().Descriptor().Fields().Get(i)
@@ -91,7 +93,8 @@ func TestRestoredTask(t *testing.T) {
 	}
 	out, _ := s.run(cli.ExitDone, "dlq", "archive", "restore", "--from", dir, id)
 	back, err := s.client.Task(ctx, strings.TrimSpace(out))
-	if err != nil || string(back.Payload) != string(spec.Payload) || back.Headers["restored_from"] != id || len(back.Then) != 1 || back.Key != "customer" {
+	if err != nil || string(back.Payload) != string(spec.Payload) || back.Headers["restored_from"] != id || len(back.Then) != 1 ||
+		back.Key != "customer" {
 		t.Errorf("the restored task is %+v, %v", back, err)
 	}
 }
@@ -99,8 +102,8 @@ func TestRestoredTask(t *testing.T) {
 // record returns the record of a dead letter that was created n seconds after a moment long ago.
 func record(n int, queue string) archive.Record {
 	at := time.Date(2026, 1, 1, 0, 0, n, 0, time.UTC)
-	return archive.Record{ID: fmt.Sprintf("0199f3c2-0000-7000-8000-%012d", n), Namespace: "default", State: "dead", CreatedAt: at, EndedAt: at, ArchivedAt: at,
-		Task: archive.Task{Type: "job", Queue: queue, Payload: []byte("1")}}
+	return archive.Record{ID: fmt.Sprintf("0199f3c2-0000-7000-8000-%012d", n), Namespace: "default", State: "dead", CreatedAt: at,
+		EndedAt: at, ArchivedAt: at, Task: archive.Task{Type: "job", Queue: queue, Payload: []byte("1")}}
 }
 
 // archived writes records into the archive of a node, and returns its directory.
@@ -126,14 +129,15 @@ func archivedIn(t *testing.T, records ...archive.Record) string {
 	return dir
 }
 
-// What can't be restored is named, and the rest is restored: in the order in which it was first enqueued, whichever node archived it when, and once,
-// however often it was archived.
+// What can't be restored is named, and the rest is restored: in the order in which it was first enqueued, whichever
+// node archived it when, and once, however often it was archived.
 func TestRestoreFromNodes(t *testing.T) {
 	s := startServer(t, node.Config{InMemory: true})
 	defer s.stop()
 	s.tasks("taken", pawl.Unique(pawltype.UniqueOpts{Key: "u"}))
 	s.run(cli.ExitDone, "queue", "set", "mail", "--max-running", "1")
-	large, taken, elsewhere, followed, twice, bad := record(4, "mail"), record(5, "taken"), record(7, "mail"), record(8, "mail"), record(2, "mail"), record(9, "mail")
+	large, taken, elsewhere, followed, twice, bad := record(4, "mail"), record(5, "taken"), record(7, "mail"), record(8, "mail"),
+		record(2, "mail"), record(9, "mail")
 	large.Payload = make([]byte, 1<<20+1)
 	large.ContentType = "application/octet-stream"
 	taken.Unique = &archive.Unique{Key: "u", States: []string{"scheduled", "ready", "claimed", "retrying"}, OnConflict: "keep"}
@@ -173,7 +177,10 @@ func TestRestoreFromNodes(t *testing.T) {
 		}
 		for n, want := range map[int]string{4: "payload_too_large", 5: "conflict", 6: `queue "gone" does not exist any more`,
 			8: "is restored without the result of the task that it followed", 9: "the record is damaged"} {
-			if i := slices.IndexFunc(strings.Split(said, "\n"), func(line string) bool { return strings.HasPrefix(line, id(n)) && strings.Contains(line, want) }); i < 0 {
+			if i := slices.IndexFunc(strings.Split(said, "\n"), func(line string) bool {
+				return strings.HasPrefix(line, id(n)) &&
+					strings.Contains(line, want)
+			}); i < 0 {
 				t.Errorf("standard error does not say %q of %s:\n%s", want, id(n), said)
 			}
 		}
@@ -201,7 +208,8 @@ func TestRestoreFromNodes(t *testing.T) {
 // count returns how many ready tasks a queue has.
 func (s *server) count(queue string) (n int) {
 	s.t.Helper()
-	for _, err := range admin.New(s.client).Tasks().List(s.t.Context(), admin.Filter{Queue: queue, States: []pawltype.State{pawltype.StateReady}}) {
+	for _, err := range admin.New(s.client).Tasks().List(s.t.Context(), admin.Filter{Queue: queue,
+		States: []pawltype.State{pawltype.StateReady}}) {
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -214,14 +222,17 @@ func (s *server) count(queue string) (n int) {
 func TestListOfArchives(t *testing.T) {
 	team := record(4, "mail")
 	team.Namespace = "team"
-	first, second := archivedIn(t, record(1, "mail"), record(5, "mail"), record(3, "sms"), team), archivedIn(t, record(2, "mail"), record(6, "mail"))
+	first, second := archivedIn(t, record(1, "mail"), record(5, "mail"), record(3, "sms"), team),
+		archivedIn(t, record(2, "mail"), record(6, "mail"))
 	damaged := filepath.Join(second, "default@dead-0.jsonl")
 	if err := os.WriteFile(damaged, []byte("damaged\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for flags, want := range map[string]string{"": "[6 5 4 3 2 1]", "--limit 1": "[6]", "--limit 2": "[6 5]", "--limit 6": "[6 5 4 3 2 1]", "--queue mail": "[6 5 4 2 1]", "--queue sms": "[3]", "--queue none": "[]"} {
+	for flags, want := range map[string]string{"": "[6 5 4 3 2 1]", "--limit 1": "[6]", "--limit 2": "[6 5]", "--limit 6": "[6 5 4 3 2 1]",
+		"--queue mail": "[6 5 4 2 1]", "--queue sms": "[3]", "--queue none": "[]"} {
 		var out, said bytes.Buffer
-		exit := run(append(strings.Fields("dlq archive ls -o json "+flags), "--from", first, "--from", second), strings.NewReader(""), &out, &said)
+		exit := run(append(strings.Fields("dlq archive ls -o json "+flags), "--from", first, "--from", second), strings.NewReader(""), &out,
+			&said)
 		var list struct{ Items []archive.Record }
 		if err := json.Unmarshal(out.Bytes(), &list); err != nil {
 			t.Fatal(err)

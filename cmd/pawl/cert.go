@@ -97,7 +97,8 @@ dns:HOST; it has the rights of a token created for one of these names.`
 }
 
 // newCertOf returns the command that creates certificates of a kind.
-func newCertOf(a *app, kind string, make func(authority certs.Pair, now time.Time, days int, name string, hosts []string) (certs.Pair, error)) *cobra.Command {
+func newCertOf(a *app, kind string, make func(authority certs.Pair, now time.Time, days int, name string, hosts []string) (certs.Pair,
+	error)) *cobra.Command {
 	var ca, out string
 	var hosts []string
 	var days int
@@ -135,7 +136,8 @@ func newCertOf(a *app, kind string, make func(authority certs.Pair, now time.Tim
 	return cmd
 }
 
-// keepIssued keeps a copy of a certificate with its authority, so that it can be revoked even if all other copies are lost. It returns its path.
+// keepIssued keeps a copy of a certificate with its authority, so that it can be revoked even if all other copies are
+// lost. It returns its path.
 func keepIssued(ca, name string, cert []byte) (path string, err error) {
 	c, err := certs.Parse(cert)
 	if err != nil {
@@ -288,8 +290,9 @@ func writeCert(w io.Writer, v certView) {
 	if v.Revoked > 0 {
 		revoked = text.Count(int64(v.Revoked), "certificate")
 	}
-	text.Fields(w, "whose", kind, "names", strings.Join(v.Names, ", "), "subject", v.Subject, "issuer", v.Issuer, "uris", strings.Join(v.URIs, ", "),
-		"hosts", strings.Join(v.Hosts, ", "), "from", text.Clock(v.From, now), "until", until, "revoked", revoked, "sha256", v.Fingerprint)
+	text.Fields(w, "whose", kind, "names", strings.Join(v.Names, ", "), "subject", v.Subject, "issuer", v.Issuer, "uris",
+		strings.Join(v.URIs, ", "), "hosts", strings.Join(v.Hosts, ", "), "from", text.Clock(v.From, now), "until", until, "revoked", revoked,
+		"sha256", v.Fingerprint)
 }
 
 func checkGiven(flag, value string) error {

@@ -43,7 +43,8 @@ func TestCert(t *testing.T) {
 	if text, status := cert(t, "ca", "--out", ca); status != cli.ExitDone || !strings.Contains(text, "ca.crt") {
 		t.Fatalf("pawl cert ca: status %d, %s", status, text)
 	}
-	if text, status := cert(t, "node", "n1", "--ca", ca, "--out", out, "--host", "n1.example.com,10.0.0.1", "--host", "::1"); status != cli.ExitDone {
+	if text, status := cert(t, "node", "n1", "--ca", ca, "--out", out, "--host", "n1.example.com,10.0.0.1", "--host",
+		"::1"); status != cli.ExitDone {
 		t.Fatalf("pawl cert node: status %d, %s", status, text)
 	}
 	if _, err := tls.LoadX509KeyPair(filepath.Join(out, "n1.crt"), filepath.Join(out, "n1.key")); err != nil {
@@ -191,7 +192,8 @@ func TestRefusedCertsLeaveNoFiles(t *testing.T) {
 	if err := os.Mkdir(empty, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range []string{"ca --out " + ca, "ca --out " + other, "node n1 --out " + out + " --ca " + ca, "server s1 --host h --out " + out + " --ca " + ca} {
+	for _, args := range []string{"ca --out " + ca, "ca --out " + other, "node n1 --out " + out + " --ca " + ca, "server s1 --host h --out " +
+		out + " --ca " + ca} {
 		if text, status := cert(t, strings.Fields(args)...); status != cli.ExitDone {
 			t.Fatalf("pawl cert %s: status %d, %s", args, status, text)
 		}

@@ -54,7 +54,8 @@ type addView struct {
 	Replaces bool     `json:"replaces,omitempty"` // an unreachable node has that name
 }
 
-var errNoPeers = errors.New("no node of this cluster has an address for other nodes: restart one with --peer-listen HOST:PORT, then run this command again")
+var errNoPeers = errors.New("no node of this cluster has an address for other nodes: restart one with --peer-listen HOST:PORT, then run " +
+	"this command again")
 
 // viewAdd returns how to start a node that joins the running ones.
 func viewAdd(info *admin.ClusterStatus, name string) (addView, error) {
@@ -73,7 +74,8 @@ func viewAdd(info *admin.ClusterStatus, name string) (addView, error) {
 		return v, errNoPeers
 	}
 	v.Command = fmt.Sprintf("pawl serve --node %s --data ./pawl-data --listen HOST:7295 --peer-listen HOST:7296 --join %s "+
-		"--peer-cert %s --peer-key %s --peer-ca ca.crt", humanize.ShellWord(name), humanize.ShellWord(strings.Join(v.Join, ",")), humanize.ShellWord(name+".crt"), humanize.ShellWord(name+".key"))
+		"--peer-cert %s --peer-key %s --peer-ca ca.crt", humanize.ShellWord(name), humanize.ShellWord(strings.Join(v.Join, ",")),
+		humanize.ShellWord(name+".crt"), humanize.ShellWord(name+".key"))
 	return v, nil
 }
 

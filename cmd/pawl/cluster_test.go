@@ -45,13 +45,15 @@ func newFakeCluster() *fakeCluster {
 	o := &fakeCluster{verified: map[uint32]*pawlv1.VerifyShardResponse{}, cluster: &pawlv1.GetClusterResponse{
 		Settings: &pawlv1.ClusterSettings{Replication: 3, Level: 1, DataShards: 2, AuditRetention: durationpb.New(90 * 24 * time.Hour)},
 		Nodes: []*pawlv1.ClusterNode{
-			{Name: "n1", Number: 1, State: "active", Answers: true, Alive: true, Reported: true, SilentSeconds: 0.2, Version: "0.1.0", PeerAddress: "10.0.0.1:7296",
-				ApiAddress: "10.0.0.1:7295", DiskFreeBytes: 25 << 29, DiskTotalBytes: 50 << 30, ClockOffsetSeconds: 0.0015, Replicas: []uint32{0, 1, 2}, Leads: []uint32{0, 1}},
+			{Name: "n1", Number: 1, State: "active", Answers: true, Alive: true, Reported: true, SilentSeconds: 0.2, Version: "0.1.0",
+				PeerAddress: "10.0.0.1:7296", ApiAddress: "10.0.0.1:7295", DiskFreeBytes: 25 << 29, DiskTotalBytes: 50 << 30,
+				ClockOffsetSeconds: 0.0015, Replicas: []uint32{0, 1, 2}, Leads: []uint32{0, 1}},
 			{Name: "n2", Number: 2, State: "draining", Answers: true, Alive: true, Reported: true, PeerAddress: "10.0.0.2:7296"},
 			{Name: "n3", Number: 3, State: "active", Reported: true, SilentSeconds: 180, Replicas: []uint32{0, 2}},
 		},
 		Shards: []*pawlv1.ClusterShard{
-			{Shard: 0, Leader: "n1", Term: 2, Applied: 40, UnderReplicated: true, Members: []*pawlv1.ShardMember{{Node: "n1", Voter: true, Answers: true},
+			{Shard: 0, Leader: "n1", Term: 2, Applied: 40, UnderReplicated: true, Members: []*pawlv1.ShardMember{
+				{Node: "n1", Voter: true, Answers: true},
 				{Node: "n3", Voter: true, Lag: 12, Leaving: true}}},
 			{Shard: 1, Leader: "n1", Preferred: "n2", Term: 2, Applied: 50, Problem: "waits for a voter", LastStep: "node n1 should lead",
 				Members: []*pawlv1.ShardMember{{Node: "n1", Voter: true, Answers: true}, {Node: "n2", Answers: true, Snapshotting: true}}},
@@ -87,7 +89,8 @@ func (o *fakeCluster) GetCluster(context.Context, *pawlv1.GetClusterRequest) (*p
 func (o *fakeCluster) DrainNode(_ context.Context, r *pawlv1.DrainNodeRequest) (*pawlv1.DrainNodeResponse, error) {
 	o.ask("drain %s undo %t", r.GetNode(), r.GetUndo())
 	if r.GetNode() == "none" {
-		st, _ := grpcstatus.New(codes.NotFound, `node "none": not found`).WithDetails(&pawlv1.Error{Code: "not_found", Message: `node "none": not found`})
+		st, _ := grpcstatus.New(codes.NotFound, `node "none": not found`).WithDetails(&pawlv1.Error{Code: "not_found",
+			Message: `node "none": not found`})
 		return nil, st.Err()
 	}
 	return &pawlv1.DrainNodeResponse{}, nil
@@ -197,9 +200,11 @@ func TestClusterCommands(t *testing.T) {
 		{"cluster audit-retention 30d -y", "audit retention 720h0m0s", 0, "audit entries are kept for 30d"},
 		{"cluster audit-retention 5m", "audit retention 5m0s", 0, ""}, // no confirmation, since the server refuses it
 		{"cluster audit-retention soon", "", 2, `PERIOD "soon"`},
-		{"cluster raise-level", "", 1, "the feature level, now 1, will be raised to the highest that 3 nodes support, and can't be lowered again: not confirmed"},
+		{"cluster raise-level", "", 1, "the feature level, now 1, will be raised to the highest that 3 nodes support, and can't be lowered " +
+			"again: not confirmed"},
 		{"cluster raise-level --yes", "level", 0, "the feature level is 2"},
-		{"cluster add", "", 0, "pawl serve --node n4 --data ./pawl-data --listen HOST:7295 --peer-listen HOST:7296 --join 10.0.0.1:7296,10.0.0.2:7296 "},
+		{"cluster add", "", 0, "pawl serve --node n4 --data ./pawl-data --listen HOST:7295 --peer-listen HOST:7296 --join " +
+			"10.0.0.1:7296,10.0.0.2:7296 "},
 		{"cluster add n3", "", 0, `node "n3" is not reachable: the new one takes its place`},
 		{"cluster add n1", "", 1, `node "n1" is running as number 1`},
 		{"cluster add x -o json", "", 0, `"join": [`},
@@ -253,7 +258,8 @@ SHARD  LEADER                TERM  APPLIED  REPLICAS                        LAST
 		}
 	}
 	out, _, _, _ = newFakeCluster().command(t, "cluster", "status", "-o", "json")
-	for _, says := range []string{`"data_shards": 2`, `"silent_seconds": 0.2`, `"disk_free_bytes": 13421772800`, `"under_replicated": true`, `"preferred": "n2"`, `"lag": 12`} {
+	for _, says := range []string{`"data_shards": 2`, `"silent_seconds": 0.2`, `"disk_free_bytes": 13421772800`, `"under_replicated": true`,
+		`"preferred": "n2"`, `"lag": 12`} {
 		if !strings.Contains(out, says) {
 			t.Errorf("the status as JSON lacks %q:\n%s", says, out)
 		}
@@ -295,7 +301,8 @@ func TestVerifyNamesDamagedReplicas(t *testing.T) {
 		"replicas differ": {func(v map[uint32]*pawlv1.VerifyShardResponse) {
 			v[1].Equal, v[1].Replicas[1].Hash = false, "00000000000000ab"
 		},
-			[]string{"BROKEN: replicas differ", "shard 1: after entry 100 n1 has 00000000000000aa, n2 has 00000000000000ab", "pawl: broken: shard 1\n"}},
+			[]string{"BROKEN: replicas differ", "shard 1: after entry 100 n1 has 00000000000000aa, n2 has 00000000000000ab",
+				"pawl: broken: shard 1\n"}},
 		"numbers": {func(v map[uint32]*pawlv1.VerifyShardResponse) { v[0].Problems = []string{"queue \"a\" counts 1"} },
 			[]string{"BROKEN: numbers do not agree", `shard 0: queue "a" counts 1`, "pawl: broken: shard 0\n"}},
 		"no hash": {func(v map[uint32]*pawlv1.VerifyShardResponse) { v[2].Replicas[1].Hash = "" },
@@ -322,7 +329,8 @@ func TestVerifyDoesNotBlock(t *testing.T) {
 	o := newFakeCluster()
 	o.hangs = true
 	stdout, stderr, exit, _ := o.command(t, "verify", "--shard", "1", "--timeout", "50ms")
-	if exit != cli.ExitRefused || !strings.Contains(stdout, "shard 1 did not answer within 50ms") || !strings.Contains(stderr, "not verified in full: shard 1") {
+	if exit != cli.ExitRefused || !strings.Contains(stdout, "shard 1 did not answer within 50ms") ||
+		!strings.Contains(stderr, "not verified in full: shard 1") {
 		t.Errorf("pawl verify of a hanging shard: status %d:\n%s%s", exit, stdout, stderr)
 	}
 }
@@ -331,7 +339,9 @@ func TestVerifyDoesNotBlock(t *testing.T) {
 func waiting(t *testing.T, o *fakeCluster) (took time.Duration, said string, err error) {
 	l := bufconn.Listen(1 << 16)
 	o.serve(t, l)
-	client, err := pawl.Dial("cluster", pawl.DialOptions{Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }, Logger: slog.New(slog.DiscardHandler), RetryFor: cli.RetryFor})
+	client, err := pawl.Dial("cluster", pawl.DialOptions{Dialer: func(ctx context.Context, _ string) (net.Conn, error) {
+		return l.DialContext(ctx)
+	}, Logger: slog.New(slog.DiscardHandler), RetryFor: cli.RetryFor})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -365,7 +375,8 @@ func TestWaitUntilDrained(t *testing.T) {
 		if err != nil || took < time.Minute || took > time.Minute+5*time.Second {
 			t.Errorf("waiting took %v, %v, want about a minute", took, err)
 		}
-		if said != "shard 1: waits for a voter\nshard 2: no leader answers\nshard 1: waits for a voter\n" { // for all that it holds, and again for the remainder
+		// for all that it holds, and again for the remainder
+		if said != "shard 1: waits for a voter\nshard 2: no leader answers\nshard 1: waits for a voter\n" {
 			t.Errorf("the command reported %q", said)
 		}
 	})
@@ -380,7 +391,8 @@ func TestWaitEndsWithoutAnswers(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		if took, _, err := waiting(t, newFakeCluster()); err == nil || !strings.Contains(err.Error(), `node "n1" still holds shards 0-2`) || took != 2*time.Minute {
+		if took, _, err := waiting(t, newFakeCluster()); err == nil || !strings.Contains(err.Error(), `node "n1" still holds shards 0-2`) ||
+			took != 2*time.Minute {
 			t.Errorf("waiting until the deadline took %v, %v, want an error with the remaining shards", took, err)
 		}
 	})
@@ -388,7 +400,8 @@ func TestWaitEndsWithoutAnswers(t *testing.T) {
 
 // Shards with the same problem share a line.
 func TestShardProblems(t *testing.T) {
-	got := shardProblems([]admin.ShardStatus{{Shard: 0, Leader: "n1", Problem: "x"}, {Shard: 1, Problem: "x"}, {Shard: 2, Leader: "n1"}, {Shard: 3, Leader: "n1", Problem: "x"}, {Shard: 4}})
+	got := shardProblems([]admin.ShardStatus{{Shard: 0, Leader: "n1", Problem: "x"}, {Shard: 1, Problem: "x"}, {Shard: 2, Leader: "n1"},
+		{Shard: 3, Leader: "n1", Problem: "x"}, {Shard: 4}})
 	if want := []string{"shards 0,3: x", "shard 1: no leader answers: x", "shard 4: no leader answers"}; !slices.Equal(got, want) {
 		t.Errorf("shardProblems = %q, want %q", got, want)
 	}

@@ -162,8 +162,8 @@ func (a *app) contextLs() *cobra.Command {
 
 func (a *app) contextShow() *cobra.Command {
 	return &cobra.Command{
-		Use: "show [NAME]", Short: "Show a context; without a name, the current one", Args: cobra.MaximumNArgs(1), Example: "  pawl context show prod",
-		RunE: a.Run(func(_ *cobra.Command, args []string) error {
+		Use: "show [NAME]", Short: "Show a context; without a name, the current one", Args: cobra.MaximumNArgs(1),
+		Example: "  pawl context show prod", RunE: a.Run(func(_ *cobra.Command, args []string) error {
 			all, err := loadContexts()
 			if err != nil {
 				return err

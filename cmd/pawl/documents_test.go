@@ -118,7 +118,8 @@ func (s *server) refusedBody(t *testing.T, text string) string {
 	}
 	defer resp.Body.Close()
 	var problem struct{ Field, Detail string }
-	if err := json.NewDecoder(resp.Body).Decode(&problem); err != nil || resp.StatusCode != http.StatusBadRequest || !strings.HasPrefix(problem.Detail, problem.Field+": ") {
+	if err := json.NewDecoder(resp.Body).Decode(&problem); err != nil || resp.StatusCode != http.StatusBadRequest ||
+		!strings.HasPrefix(problem.Detail, problem.Field+": ") {
 		t.Errorf("%s: status %d, %+v (%v), want 400", text, resp.StatusCode, problem, err)
 	}
 	return " " + problem.Detail

@@ -129,8 +129,8 @@ func (s *server) dead(queue string) []string {
 	return ids
 }
 
-// TestDryRuns: no command changes anything with --dry-run, with or without --yes, for one thing, for many, or for all that match. Each line is then
-// run in earnest, to show that it would have changed something.
+// TestDryRuns: no command changes anything with --dry-run, with or without --yes, for one thing, for many, or for all
+// that match. Each line is then run in earnest, to show that it would have changed something.
 func TestDryRuns(t *testing.T) {
 	s := startServer(t, node.Config{InMemory: true, DataShards: 2})
 	defer s.stop()
@@ -143,8 +143,10 @@ func TestDryRuns(t *testing.T) {
 			}
 			return path
 		}
-		s.run(cli.ExitDone, "schedule", "apply", "-f", write("old", "- {name: "+queue+"-changed, every: 1h, task: {type: a}}\n- {name: "+queue+"-gone, every: 1h, task: {type: a}}\n"))
-		return []string{write("new", "- {name: "+queue+"-changed, every: 2h, task: {type: a}}\n- {name: "+queue+"-new, every: 1h, task: {type: a}}\n")}
+		s.run(cli.ExitDone, "schedule", "apply", "-f", write("old", "- {name: "+queue+"-changed, every: 1h, task: {type: a}}\n- {name: "+queue+
+			"-gone, every: 1h, task: {type: a}}\n"))
+		return []string{write("new", "- {name: "+queue+"-changed, every: 2h, task: {type: a}}\n- {name: "+queue+
+			"-new, every: 1h, task: {type: a}}\n")}
 	}
 	rows := map[string]struct {
 		flags   string
@@ -178,7 +180,8 @@ func TestDryRuns(t *testing.T) {
 			continue
 		}
 		forms := row.forms
-		for word, these := range map[string][]string{"ID...": {"ID", "ID ID ID"}, "FILTER...": {"--queue QUEUE", "queue:QUEUE"}, " QUEUE": {"QUEUE"}} {
+		for word, these := range map[string][]string{"ID...": {"ID", "ID ID ID"}, "FILTER...": {"--queue QUEUE", "queue:QUEUE"},
+			" QUEUE": {"QUEUE"}} {
 			if strings.Contains(cmd.Use, word) {
 				forms = append(forms, these...)
 			}
@@ -241,11 +244,13 @@ func TestDryRunOfARecovery(t *testing.T) {
 	}
 	before := state()
 	for _, line := range []string{"--dry-run", "--dry-run --yes"} {
-		if status := run(append([]string{"recover", "--data", dir}, strings.Fields(line)...), strings.NewReader(""), io.Discard, io.Discard); status != cli.ExitDone || state() != before {
+		if status := run(append([]string{"recover", "--data", dir}, strings.Fields(line)...), strings.NewReader(""), io.Discard,
+			io.Discard); status != cli.ExitDone || state() != before {
 			t.Errorf("pawl recover %s: status %d; before\n%s\nafter\n%s", line, status, before, state())
 		}
 	}
-	if status := run([]string{"recover", "--data", dir, "--yes"}, strings.NewReader(""), io.Discard, io.Discard); status != cli.ExitDone || state() == before {
+	if status := run([]string{"recover", "--data", dir, "--yes"}, strings.NewReader(""), io.Discard, io.Discard); status != cli.ExitDone ||
+		state() == before {
 		t.Errorf("pawl recover: status %d, and the files are as before", status)
 	}
 }
@@ -289,7 +294,8 @@ func TestOwnersOfSchedules(t *testing.T) {
 			want := map[string]string{}
 			for _, of := range owners {
 				for _, name := range []string{"in." + of, "out." + of} {
-					if _, err := schedules.Create(t.Context(), admin.ScheduleSpec{Name: name, Owner: of, Every: time.Hour, Task: pawl.RawTask{Type: "old"}}); err != nil {
+					if _, err := schedules.Create(t.Context(), admin.ScheduleSpec{Name: name, Owner: of, Every: time.Hour,
+						Task: pawl.RawTask{Type: "old"}}); err != nil {
 						t.Fatal(err)
 					}
 					want[name] = fmt.Sprintf("%q has type old", of)

@@ -16,8 +16,8 @@ var emptyFlags = map[string]string{
 	"reason":       "a text for people",
 }
 
-// TestEmptyFlagsAreRefused: a flag of any command, or an argument, that is given but empty, such as an unset variable of a script, is refused before
-// anything is called.
+// TestEmptyFlagsAreRefused: a flag of any command, or an argument, that is given but empty, such as an unset variable
+// of a script, is refused before anything is called.
 func TestEmptyFlagsAreRefused(t *testing.T) {
 	prepare := func(cmd *cobra.Command, line ...string) error {
 		if err := cmd.ParseFlags(line); err != nil {

@@ -19,7 +19,8 @@ func (u *uniqueFlags) add(flags *pflag.FlagSet) {
 	u.flags = flags
 	flags.StringVar(&u.key, "unique", "", "unique key: one task with it in the queue at a time")
 	flags.BoolVar(&u.content, "unique-content", false, "one task with this type and payload in the queue at a time")
-	flags.StringVar(&u.onConflict, "on-conflict", "", "what to do if another task holds the unique key: keep, replace, keep_last or reject (default keep)")
+	flags.StringVar(&u.onConflict, "on-conflict", "", "what to do if another task holds the unique key: keep, replace, keep_last or reject "+
+		"(default keep)")
 	flags.StringSliceVar(&u.states, "unique-states", nil, "states in which it holds its key (default: all before the end, which are required)")
 }
 
@@ -53,7 +54,8 @@ func (u *uniqueFlags) read() (_ pawltype.UniqueOpts, given bool, err error) {
 	return out, err == nil, err
 }
 
-// uniqueText returns a unique key in one line: how conflicts are resolved, which ended states hold the key too, and the task that it waits for.
+// uniqueText returns a unique key in one line: how conflicts are resolved, which ended states hold the key too, and the
+// task that it waits for.
 func uniqueText(t *pawltype.Task) string {
 	if t.Unique == nil {
 		return ""

@@ -31,8 +31,9 @@ var flagValues = map[string]string{
 
 // flagContext is what a flag needs beside it.
 var flagContext = map[string]string{"burst": "--rate=70/s", "weight": "--for-key=k --max-running=1", "on-conflict": "--unique=u",
-	"unique-states": "--unique=u", "breaker-failure-rate": "--breaker=on", "breaker-window": "--breaker=on", "breaker-min-attempts": "--breaker=on",
-	"breaker-hold": "--breaker=on", "breaker-max-hold": "--breaker=on", "breaker-probes": "--breaker=on"}
+	"unique-states": "--unique=u", "breaker-failure-rate": "--breaker=on", "breaker-window": "--breaker=on",
+	"breaker-min-attempts": "--breaker=on", "breaker-hold": "--breaker=on", "breaker-max-hold": "--breaker=on",
+	"breaker-probes": "--breaker=on"}
 
 // changedBy returns the paths of what a flag changes in the JSON of what read returns.
 func changedBy(t *testing.T, name string, add func(*pflag.FlagSet), read func(*pflag.FlagSet) []byte) (paths []string) {

@@ -96,7 +96,8 @@ func writeGroups(w io.Writer, groups []*pawltype.Group) {
 	for i, g := range groups {
 		c := g.Counts
 		failed := c.Dead + c.Poisoned + c.Discarded + c.Cancelled + c.Refused
-		rows[i] = []string{g.ID, g.Name, groupStateText(g), number(c.Members), number(c.Pending), number(c.Succeeded), number(failed), text.Ago(g.CreatedAt, now)}
+		rows[i] = []string{g.ID, g.Name, groupStateText(g), number(c.Members), number(c.Pending), number(c.Succeeded), number(failed),
+			text.Ago(g.CreatedAt, now)}
 	}
 	text.Columns(w, "ID|NAME|STATE|MEMBERS|PENDING|SUCCEEDED|OTHER ENDS|CREATED", rows)
 }
@@ -138,9 +139,9 @@ func (a *app) printGroup(g *pawltype.Group, err error) error {
 				ends += fmt.Sprintf(", %d %s", end.n, end.word)
 			}
 		}
-		text.Fields(w, "ID", g.ID, "Name", g.Name, "State", groupStateText(g), "Members", number(c.Members)+ends, "Created", text.Clock(g.CreatedAt, now),
-			"Ended", text.Clock(g.EndedAt, now), "Kept until", text.Clock(g.KeptUntil, now), "On complete", followerText(g.OnComplete),
-			"On success", followerText(g.OnSuccess), "On death", followerText(g.OnDeath))
+		text.Fields(w, "ID", g.ID, "Name", g.Name, "State", groupStateText(g), "Members", number(c.Members)+ends, "Created",
+			text.Clock(g.CreatedAt, now), "Ended", text.Clock(g.EndedAt, now), "Kept until", text.Clock(g.KeptUntil, now), "On complete",
+			followerText(g.OnComplete), "On success", followerText(g.OnSuccess), "On death", followerText(g.OnDeath))
 	})
 }
 

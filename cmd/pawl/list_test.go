@@ -77,7 +77,8 @@ func listsOf(cmd *cobra.Command) (lines []string) {
 	return append(lines, line+map[string]string{"dlq ls": " --queue mail", "group members": id, "schedule history": " nightly"}[line])
 }
 
-// TestListsHintAtMoreRows: every table is followed by a hint on how to continue if there are more rows. Programs get the cursor in the list itself.
+// TestListsHintAtMoreRows: every table is followed by a hint on how to continue if there are more rows. Programs get
+// the cursor in the list itself.
 func TestListsHintAtMoreRows(t *testing.T) {
 	lists := listsOf(newRoot(&app{&cli.App{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}}))
 	if len(lists) < 15 {
@@ -103,8 +104,9 @@ func TestListsHintAtMoreRows(t *testing.T) {
 	}
 }
 
-// TestListsNameWhatIsMissing: every list of something that several shards or nodes have names those that did not answer, once each, however many
-// pages lack them. Programs get them in the list too, and a status that says so if items are missing with them.
+// TestListsNameWhatIsMissing: every list of something that several shards or nodes have names those that did not
+// answer, once each, however many pages lack them. Programs get them in the list too, and a status that says so if
+// items are missing with them.
 func TestListsNameWhatIsMissing(t *testing.T) {
 	pages, shards := 0, true
 	server := serveLists(t, func(page protoreflect.Message) {
@@ -123,8 +125,10 @@ func TestListsNameWhatIsMissing(t *testing.T) {
 			page.Mutable(missing).List().Append(protoreflect.ValueOfMessage(m.ProtoReflect()))
 		}
 	})
-	for _, list := range []string{"queue ls", "task ls", "dlq ls --queue mail", "group ls", "schedule ls", "type ls", "worker ls", "audit", "ns ls"} {
-		for format, want := range map[string]string{"table": "", "json": `"missing":[{"shard":2,"reason":"hangs"},{"node":"n3","reason":"away"}]`} {
+	for _, list := range []string{"queue ls", "task ls", "dlq ls --queue mail", "group ls", "schedule ls", "type ls", "worker ls",
+		"audit", "ns ls"} {
+		for format, want := range map[string]string{"table": "",
+			"json": `"missing":[{"shard":2,"reason":"hangs"},{"node":"n3","reason":"away"}]`} {
 			var out, said bytes.Buffer
 			exit := run(append(strings.Fields(list), "--limit", "2", "-o", format, "--server", server), strings.NewReader(""), &out, &said)
 			if exit != cli.ExitRefused || said.String() != "missing here: shard 2 hangs\nmissing here: node n3 away\n" {

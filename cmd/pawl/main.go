@@ -1,8 +1,8 @@
 // Command pawl is Pawl in one binary: "pawl serve" is the broker, "pawl work" runs any program as a handler, and the other commands are for
 // operators. What needs more libraries is a program of its own: pawl-outbox and pawl-bench.
 //
-// It is thin: serve composes a node, and every other command uses the public SDK like any other program. This package is the list of commands;
-// commands that take more than one call are in internal.
+// It is thin: serve composes a node, and every other command uses the public SDK like any other program. This package
+// is the list of commands; commands that take more than one call are in internal.
 package main
 
 import (

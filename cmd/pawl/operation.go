@@ -48,7 +48,8 @@ func writeOperations(w io.Writer, all []*admin.Operation) {
 	now := time.Now()
 	rows := make([][]string, len(all))
 	for i, o := range all {
-		rows[i] = []string{o.ID, string(o.Action), operationState(o), far(o), view.ActorOf(o.Author), text.Ago(o.CreatedAt, now), text.Short(o.Reason, 40)}
+		rows[i] = []string{o.ID, string(o.Action), operationState(o), far(o), view.ActorOf(o.Author), text.Ago(o.CreatedAt, now),
+			text.Short(o.Reason, 40)}
 	}
 	text.Columns(w, "ID|ACTION|STATE|DONE|BY|STARTED|REASON", rows)
 }
@@ -67,7 +68,8 @@ func newOperationShow(a *app) *cobra.Command {
 
 func newOperationWait(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "wait ID", Short: "Wait until an operation has ended or is paused", Args: cobra.ExactArgs(1),
-		Long:    "Wait until an operation has ended or is paused, and show its progress. The exit status is 0 if it is done for all tasks that it met.",
+		Long: "Wait until an operation has ended or is paused, and show its progress. The exit status is 0 if it is done for all tasks " +
+			"that it met.",
 		Example: "  pawl operation wait 0199f3c2-…"}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		o, err := a.Admin(client).Operations().Get(cmd.Context(), args[0])
@@ -82,8 +84,10 @@ func newOperationWait(a *app) *cobra.Command {
 	return cmd
 }
 
-func newOperationSteer(a *app, verb, what string, do func(admin.Operations, context.Context, string, string) (*admin.Operation, error)) *cobra.Command {
-	cmd := &cobra.Command{Use: verb + " ID...", Short: what, Args: cobra.MinimumNArgs(1), Example: "  pawl operation " + verb + " 0199f3c2-… --reason 'too many at once'"}
+func newOperationSteer(a *app, verb, what string, do func(admin.Operations, context.Context, string, string) (*admin.Operation,
+	error)) *cobra.Command {
+	cmd := &cobra.Command{Use: verb + " ID...", Short: what, Args: cobra.MinimumNArgs(1), Example: "  pawl operation " + verb +
+		" 0199f3c2-… --reason 'too many at once'"}
 	a.addReason(cmd.Flags())
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		var refused error
@@ -102,9 +106,10 @@ func newOperationSteer(a *app, verb, what string, do func(admin.Operations, cont
 func (a *app) printOperation(o *admin.Operation) error {
 	return a.PrintAnswer(func(w io.Writer) {
 		now := time.Now()
-		text.Fields(w, "ID", o.ID, "Action", what(o), "Filter", o.Filter.String(), "State", operationState(o), "Why", o.StopReason, "Stopped by", view.ActorOf(o.StoppedBy),
-			"Progress", far(o), "Waits for", o.WaitsFor, "Rate", view.RateWords(o.Rate), "Started", text.Clock(o.CreatedAt, now), "By", view.ActorOf(o.Author),
-			"Reason", o.Reason, "Its tasks", "pawl task ls --operation "+o.ID, "Current states", stateCountsText(o.CurrentStates), "Paused", text.Clock(o.PausedAt, now), "Ended", text.Clock(o.EndedAt, now))
+		text.Fields(w, "ID", o.ID, "Action", what(o), "Filter", o.Filter.String(), "State", operationState(o), "Why", o.StopReason, "Stopped by",
+			view.ActorOf(o.StoppedBy), "Progress", far(o), "Waits for", o.WaitsFor, "Rate", view.RateWords(o.Rate), "Started",
+			text.Clock(o.CreatedAt, now), "By", view.ActorOf(o.Author), "Reason", o.Reason, "Its tasks", "pawl task ls --operation "+o.ID,
+			"Current states", stateCountsText(o.CurrentStates), "Paused", text.Clock(o.PausedAt, now), "Ended", text.Clock(o.EndedAt, now))
 		writeRest(w, &o.Counts)
 	})
 }
@@ -127,7 +132,8 @@ func what(o *admin.Operation) string {
 	return words
 }
 
-// stateCountsText counts the current states of the tasks that an operation has changed: "3 succeeded, 1 dead", in the order of a task's life.
+// stateCountsText counts the current states of the tasks that an operation has changed: "3 succeeded, 1 dead", in the
+// order of a task's life.
 func stateCountsText(b *admin.StateCounts) string {
 	if b == nil {
 		return ""
@@ -145,8 +151,8 @@ func stateCountsText(b *admin.StateCounts) string {
 }
 
 // lifeOrder lists the states in the order of a task's life.
-var lifeOrder = []pawltype.State{pawltype.StateScheduled, pawltype.StateReady, pawltype.StateClaimed, pawltype.StateRetrying, pawltype.StateSucceeded, pawltype.StateDead, pawltype.StatePoisoned,
-	pawltype.StateDiscarded, pawltype.StateCancelled}
+var lifeOrder = []pawltype.State{pawltype.StateScheduled, pawltype.StateReady, pawltype.StateClaimed, pawltype.StateRetrying,
+	pawltype.StateSucceeded, pawltype.StateDead, pawltype.StatePoisoned, pawltype.StateDiscarded, pawltype.StateCancelled}
 
 func operationState(o *admin.Operation) string {
 	if o.Stopping != "" {

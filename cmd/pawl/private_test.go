@@ -23,14 +23,17 @@ func TestFilesArePrivate(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", at("config"))
 	s := startServer(t, node.Config{Dir: at("data")})
 	s.dead("q")
-	if _, err := admin.New(s.client).DeadLetters().Discard(t.Context(), admin.DeadSelection{Queue: "q", Filter: admin.AllTasks()}); err != nil { // to the archive
+	// to the archive
+	if _, err := admin.New(s.client).DeadLetters().Discard(t.Context(), admin.DeadSelection{Queue: "q",
+		Filter: admin.AllTasks()}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.client.Enqueue(t.Context(), pawl.RawTask{Type: "job"}); err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{"backup FILES/backup", "restore FILES/backup --data FILES/restored", "cert ca --out FILES/certs", "cert server s --ca FILES/certs --out FILES/certs --host localhost",
-		"cert client c --ca FILES/certs --out FILES/certs --host localhost", "context add local --server " + s.addr, "context use local"} {
+	for _, line := range []string{"backup FILES/backup", "restore FILES/backup --data FILES/restored", "cert ca --out FILES/certs",
+		"cert server s --ca FILES/certs --out FILES/certs --host localhost", "cert client c --ca FILES/certs --out FILES/certs --host localhost",
+		"context add local --server " + s.addr, "context use local"} {
 		words := strings.Fields(strings.ReplaceAll(line, "FILES", dir))
 		if words[0] == "backup" {
 			words = append(words, "--server", s.addr)
@@ -43,7 +46,8 @@ func TestFilesArePrivate(t *testing.T) {
 	if _, err := cli.MakeTokenFile(at("token")); err != nil {
 		t.Fatal(err)
 	}
-	must := map[string]bool{"backup": false, "token": false, "config": false, "ca.key": false, "s.key": false, "c.key": false, "node.json": false, "stats": false, "dead-": false}
+	must := map[string]bool{"backup": false, "token": false, "config": false, "ca.key": false, "s.key": false, "c.key": false,
+		"node.json": false, "stats": false, "dead-": false}
 	if err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err

@@ -38,7 +38,8 @@ func newQueueLs(a *app) *cobra.Command {
 		Use: "ls [PATTERN]", Short: "List queues and their depths", Args: cobra.MaximumNArgs(1),
 		Long: `List queues with their depths. In a pattern, * stands for any characters; quote it, or the shell
 expands it.`,
-		Example: "  pawl queue ls --watch\n  pawl queue ls 'mail*' --having dead\n  pawl queue ls --most --limit 10\n  pawl queue ls --series 1h\n  pawl queue ls -o json",
+		Example: "  pawl queue ls --watch\n  pawl queue ls 'mail*' --having dead\n  pawl queue ls --most --limit 10\n  pawl queue ls --series " +
+			"1h\n  pawl queue ls -o json",
 	}
 	list.Add(cmd)
 	flags := cmd.Flags()
@@ -64,7 +65,8 @@ func writeQueues(w io.Writer, queues []*admin.Queue) {
 			oldest = text.Span(q.OldestReady)
 		}
 		rows[i] = []string{text.Short(q.Name, text.MaxCell)}
-		for _, n := range []int64{q.Depth.Ready, q.Depth.Held, q.Depth.Scheduled, q.Depth.Retrying, q.Depth.Claimed, q.Depth.Dead, q.Depth.Poisoned} {
+		for _, n := range []int64{q.Depth.Ready, q.Depth.Held, q.Depth.Scheduled, q.Depth.Retrying, q.Depth.Claimed, q.Depth.Dead,
+			q.Depth.Poisoned} {
 			rows[i] = append(rows[i], strconv.FormatInt(n, 10))
 		}
 		rows[i] = append(rows[i], workersText(q), oldest)
@@ -89,7 +91,8 @@ func workersText(q *admin.Queue) string {
 	return strconv.Itoa(*q.Workers)
 }
 
-// sparklines draws how many tasks succeeded in each step, and how many attempts failed, on a common scale. "-" means none in the whole window.
+// sparklines draws how many tasks succeeded in each step, and how many attempts failed, on a common scale. "-" means
+// none in the whole window.
 func sparklines(s *admin.QueueSeries) (succeeded, wrong string) {
 	if s == nil {
 		return "", ""
@@ -175,12 +178,14 @@ func writeQueue(w io.Writer, q *admin.Queue, now time.Time) {
 		"  limits", limitsText(s.QueueLimits), "  of each key", limitsText(s.PerKey),
 		"  breaker", breakerText(s.Breaker),
 		"  kept", fmt.Sprintf("succeeded %s, discarded %s, cancelled %s, dead %s, poisoned %s",
-			text.Days(s.Retention.Succeeded), text.Days(s.Retention.Discarded), text.Days(s.Retention.Cancelled), text.Days(s.Retention.Dead), text.Days(s.Retention.Poisoned)))
+			text.Days(s.Retention.Succeeded), text.Days(s.Retention.Discarded), text.Days(s.Retention.Cancelled), text.Days(s.Retention.Dead),
+			text.Days(s.Retention.Poisoned)))
 	writeRules(w, q, now)
 	writeBreakers(w, q, now)
 }
 
-func newQueueVerb(a *app, verb, short, long string, all func(queues admin.Queues, ctx context.Context, name, reason string) (*admin.Queue, error),
+func newQueueVerb(a *app, verb, short, long string, all func(queues admin.Queues, ctx context.Context, name, reason string) (*admin.Queue,
+	error),
 	some func(queues admin.Queues, ctx context.Context, name string, of admin.PausedSubset) (*admin.Queue, error)) *cobra.Command {
 	var of admin.PausedSubset
 	cmd := &cobra.Command{
@@ -223,7 +228,8 @@ func newQueuePurge(a *app) *cobra.Command {
 		}
 		result := cli.CountView{Matched: q.Depth.Ready + q.Depth.Scheduled + q.Depth.Retrying, DryRun: bulk.DryRun}
 		if !bulk.DryRun {
-			if err := a.Confirm(ctx, &bulk, fmt.Sprintf("%s of queue %q will be discarded", text.Count(result.Matched, "task"), q.Name)); err != nil {
+			if err := a.Confirm(ctx, &bulk, fmt.Sprintf("%s of queue %q will be discarded", text.Count(result.Matched, "task"),
+				q.Name)); err != nil {
 				return err
 			}
 			if result.Done, err = operator.Queues().Purge(ctx, q.Name, a.Reason); err != nil {

@@ -31,7 +31,8 @@ type limitFlags struct {
 func (l *limitFlags) add(flags *pflag.FlagSet) {
 	flags.IntVar(&l.running, "max-running", 0, "maximum number of running tasks; 0 for no limit")
 	flags.StringVar(&l.rate, "rate", "", "maximum rate at which tasks start: "+cli.RateForms+"; none for no limit")
-	cli.PositiveVar(flags, &l.burst, "burst", 0, "number of tasks that may start together after an idle time (default: as many as in one period)")
+	cli.PositiveVar(flags, &l.burst, "burst", 0, "number of tasks that may start together after an idle time (default: as many as "+
+		"in one period)")
 	cli.PositiveVar(flags, &l.weight, "weight", 0, "with --for-key: its share relative to other keys (default 1)")
 	flags.BoolVar(&l.none, "no-limits", false, "drop the limits; with --for-key, the key's own")
 	flags.StringVar(&l.forKey, "for-key", "", "set the limits of this `key`")

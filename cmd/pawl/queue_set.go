@@ -33,7 +33,8 @@ type settingsFlags struct {
 
 func (s *settingsFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&s.order, "order", "", "order of priorities: strict, or weights of high, normal and low such as 70,20,10")
-	flags.StringVar(&s.keyOrder, "key-order", "", "strict: tasks of a key run one at a time, in the order they were enqueued; or none (default none)")
+	flags.StringVar(&s.keyOrder, "key-order", "", "strict: tasks of a key run one at a time, in the order they were enqueued; or none "+
+		"(default none)")
 	s.retry.add(flags)
 	cli.PositiveVar(flags, &s.maxAttempts, "max-attempts", 0, "failures after which a task is a dead letter (default 5)")
 	cli.PeriodVar(flags, &s.lease, "lease", 0, "lease of a claim (default 30s)")

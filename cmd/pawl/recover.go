@@ -67,7 +67,8 @@ starts there.`,
 }
 
 func recoveryOf(rec node.Recovery, dryRun bool) recoveryView {
-	v := recoveryView{Node: rec.Node, Cluster: rec.Cluster, DryRun: dryRun, Shards: []recoveredShardView{}, Lost: append([]uint32{}, rec.Lost...)}
+	v := recoveryView{Node: rec.Node, Cluster: rec.Cluster, DryRun: dryRun, Shards: []recoveredShardView{},
+		Lost: append([]uint32{}, rec.Lost...)}
 	for _, s := range rec.Shards {
 		v.Shards = append(v.Shards, recoveredShardView{s.Shard, s.Term, s.Index})
 	}
@@ -90,6 +91,7 @@ func writeRecovery(w io.Writer, v *recoveryView) {
 	case !v.DryRun:
 		fmt.Fprintf(w, "\n%s: starting over empty, since there was no replica\n", shardNames(v.Lost))
 	default:
-		fmt.Fprintf(w, "\nit has no state of the shards %d: recover from a node that has one, or recreate them empty with --abandon-shards\n", v.Lost)
+		fmt.Fprintf(w, "\nit has no state of the shards %d: recover from a node that has one, or recreate them empty with --abandon-shards\n",
+			v.Lost)
 	}
 }

@@ -108,7 +108,8 @@ func (a *app) restore(ctx context.Context, cfg node.RestoreConfig) error {
 	if err != nil {
 		return err
 	}
-	v := restoreView{Data: cfg.Dir, Node: res.Node, Cluster: res.Cluster, Backup: contentsOf(cfg.File, res.Backup), Lost: append([]uint32{}, res.Lost...)}
+	v := restoreView{Data: cfg.Dir, Node: res.Node, Cluster: res.Cluster, Backup: contentsOf(cfg.File, res.Backup),
+		Lost: append([]uint32{}, res.Lost...)}
 	return a.Print(v, func(w io.Writer) {
 		fmt.Fprintf(w, "%s is the data directory of node %s of the new cluster %s, restored from:\n\n", v.Data, v.Node, v.Cluster)
 		writeContents(w, &v.Backup)

@@ -140,7 +140,8 @@ func (a *app) applySchedules(ctx context.Context, operator admin.Client, file sc
 }
 
 // trySchedules asks what each schedule of a file would change, so that nothing is changed if any is invalid.
-func (a *app) trySchedules(ctx context.Context, operator admin.Client, file scheduleFile, flags applyFlags) (schedules []admin.ScheduleSpec, views []appliedView, err error) {
+func (a *app) trySchedules(ctx context.Context, operator admin.Client, file scheduleFile, flags applyFlags) (schedules []admin.ScheduleSpec,
+	views []appliedView, err error) {
 	var errs []error
 	seen := map[string]bool{}
 	for i, v := range file.schedules {
@@ -172,7 +173,8 @@ func (a *app) trySchedules(ctx context.Context, operator admin.Client, file sche
 }
 
 // pruned returns the schedules of the file's owner that are not in the file.
-func (a *app) pruned(ctx context.Context, operator admin.Client, file scheduleFile, schedules []admin.ScheduleSpec, flags applyFlags) (removed []appliedView, err error) {
+func (a *app) pruned(ctx context.Context, operator admin.Client, file scheduleFile, schedules []admin.ScheduleSpec,
+	flags applyFlags) (removed []appliedView, err error) {
 	if !flags.prune {
 		return nil, nil
 	}
@@ -184,7 +186,8 @@ func (a *app) pruned(ctx context.Context, operator admin.Client, file scheduleFi
 			return nil, err
 		}
 		if s.Owner == file.owner && !slices.ContainsFunc(schedules, func(in admin.ScheduleSpec) bool { return in.Name == s.Name }) {
-			removed = append(removed, appliedView{Name: s.Name, Change: "removed", Before: specIn(a.Response().(*pawlv1.ListSchedulesResponse), s.Name)})
+			removed = append(removed, appliedView{Name: s.Name, Change: "removed", Before: specIn(a.Response().(*pawlv1.ListSchedulesResponse),
+				s.Name)})
 		}
 	}
 	return removed, nil
@@ -218,7 +221,8 @@ func writeApplied(w io.Writer, views []appliedView, dryRun bool) {
 	if dryRun {
 		would = "would be "
 	}
-	fmt.Fprintf(w, "%s%d created, %d updated, %d removed, %d unchanged\n", would, counts["created"], counts["updated"], counts["removed"], counts["unchanged"])
+	fmt.Fprintf(w, "%s%d created, %d updated, %d removed, %d unchanged\n", would, counts["created"], counts["updated"], counts["removed"],
+		counts["unchanged"])
 }
 
 // diffOf lists the fields that differ between two schedules.

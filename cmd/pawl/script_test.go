@@ -123,7 +123,8 @@ func (s *serverProcess) start(ts *testscript.TestScript, args []string) {
 	ts.Check(err)
 	s.cmd = exec.Command(exe, append([]string{"serve", "--data", ts.Getenv("DATA"), "--listen", "127.0.0.1:0"}, args...)...)
 	s.cmd.Args[0], s.cmd.Dir, s.cmd.Env = "pawl", ts.MkAbs("."), os.Environ()
-	for _, name := range []string{"PAWL_ALLOWED_HOSTS", "PAWL_LOG_FORMAT", "PAWL_DRAIN_TIMEOUT", "OTEL_EXPORTER_OTLP_ENDPOINT"} { // a script's other variables are for commands
+	// a script's other variables are for commands
+	for _, name := range []string{"PAWL_ALLOWED_HOSTS", "PAWL_LOG_FORMAT", "PAWL_DRAIN_TIMEOUT", "OTEL_EXPORTER_OTLP_ENDPOINT"} {
 		if value := ts.Getenv(name); value != "" {
 			s.cmd.Env = append(s.cmd.Env, name+"="+value)
 		}

@@ -52,7 +52,8 @@ func TestLongSearchReportsProgress(t *testing.T) {
 	}
 }
 
-// A refused task does not keep the others from the verb. A server that can't be reached ends the command, which then still says what was refused.
+// A refused task does not keep the others from the verb. A server that can't be reached ends the command, which then
+// still says what was refused.
 func TestEachTask(t *testing.T) {
 	refused := &pawltype.Error{Code: pawltype.ErrNotFound, Message: "there is no task a"}
 	away := &pawltype.Error{Code: pawltype.ErrUnavailable, Message: "no server answers"}

@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// All threads of a server have the timer slack, including Go's monitor thread, which starts before any of our code. The process keeps its id.
+// All threads of a server have the timer slack, including Go's monitor thread, which starts before any of our code. The
+// process keeps its id.
 func TestServerTimerSlack(t *testing.T) {
 	exe, err := exec.LookPath("pawl")
 	if err != nil {

@@ -31,8 +31,9 @@ workers stay connected; a worker that is restarted takes tasks again.`,
 			func(operator admin.Client, ctx context.Context, id string, span time.Duration) (*admin.Worker, error) {
 				return operator.Workers().Quiet(ctx, id, a.Reason, span)
 			}),
-		newWorkerQuietVerb(a, "resume", "Let quiet workers take tasks again", `Let quiet workers take tasks again. A worker that is gone can only be given by its ID.`,
-			func(operator admin.Client, ctx context.Context, id string, _ time.Duration) (*admin.Worker, error) {
+		newWorkerQuietVerb(a, "resume", "Let quiet workers take tasks again",
+			`Let quiet workers take tasks again. A worker that is gone can only be given by its ID.`, func(operator admin.Client,
+				ctx context.Context, id string, _ time.Duration) (*admin.Worker, error) {
 				return operator.Workers().Resume(ctx, id)
 			}))
 }
@@ -93,7 +94,8 @@ func workerState(w *admin.Worker) string {
 }
 
 func newWorkerShow(a *app) *cobra.Command {
-	cmd := &cobra.Command{Use: "show WORKER", Short: "Show a worker and its tasks", Args: cobra.ExactArgs(1), Example: "  pawl worker show host-1/4711"}
+	cmd := &cobra.Command{Use: "show WORKER", Short: "Show a worker and its tasks", Args: cobra.ExactArgs(1),
+		Example: "  pawl worker show host-1/4711"}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		id, err := workerID(cmd.Context(), client, args[0])
 		if err != nil {
@@ -108,9 +110,11 @@ func newWorkerShow(a *app) *cobra.Command {
 	return cmd
 }
 
-func newWorkerQuietVerb(a *app, verb, what, long string, do func(admin.Client, context.Context, string, time.Duration) (*admin.Worker, error)) *cobra.Command {
+func newWorkerQuietVerb(a *app, verb, what, long string, do func(admin.Client, context.Context, string, time.Duration) (*admin.Worker,
+	error)) *cobra.Command {
 	var span time.Duration // 0: 24 hours
-	cmd := &cobra.Command{Use: verb + " WORKER...", Short: what, Long: long, Args: cobra.MinimumNArgs(1), Example: "  pawl worker " + verb + " host-1/4711 --reason deploy"}
+	cmd := &cobra.Command{Use: verb + " WORKER...", Short: what, Long: long, Args: cobra.MinimumNArgs(1), Example: "  pawl worker " + verb +
+		" host-1/4711 --reason deploy"}
 	a.addReason(cmd.Flags())
 	if verb == "quiet" {
 		cli.PeriodVar(cmd.Flags(), &span, "for", 0, "how long, 1m to 30d (default 24h)")
@@ -160,7 +164,8 @@ func workerID(ctx context.Context, client *pawl.Client, word string) (string, er
 	case 1:
 		return named[0], nil
 	}
-	return "", fmt.Errorf("worker %q: %d workers have this name; give the ID of one: %s", word, len(named), strings.Join(named[:min(len(named), 10)], ", "))
+	return "", fmt.Errorf("worker %q: %d workers have this name; give the ID of one: %s", word, len(named),
+		strings.Join(named[:min(len(named), 10)], ", "))
 }
 
 func (a *app) printWorker(w *admin.Worker) error {
@@ -180,9 +185,10 @@ func (a *app) printWorker(w *admin.Worker) error {
 		if w.Lost() {
 			lost, runs = fmt.Sprintf("at %s: %s", text.Clock(w.LostAt, now), lostWhy(w.LostReason)), "Held"
 		}
-		text.Fields(out, "ID", w.ID, "Worker", w.Name, "State", workerState(w), "Lost", lost, "Quiet", quiet, "Host", w.Host, "Process", pid, "Version", w.Version, "Address", w.Address,
-			"Node", w.Node, "Queues", view.QueueWords(w.Queues), "Types", strings.Join(w.Types, ", "), runs, fmt.Sprintf("%d of %d", w.Running, w.Slots),
-			"Connected", text.Clock(w.ConnectedAt, now), "Seen", text.Clock(w.SeenAt, now), "Claimed", text.Clock(w.ClaimedAt, now))
+		text.Fields(out, "ID", w.ID, "Worker", w.Name, "State", workerState(w), "Lost", lost, "Quiet", quiet, "Host", w.Host, "Process", pid,
+			"Version", w.Version, "Address", w.Address, "Node", w.Node, "Queues", view.QueueWords(w.Queues), "Types", strings.Join(w.Types, ", "),
+			runs, fmt.Sprintf("%d of %d", w.Running, w.Slots), "Connected", text.Clock(w.ConnectedAt, now), "Seen", text.Clock(w.SeenAt, now),
+			"Claimed", text.Clock(w.ClaimedAt, now))
 		if len(w.Tasks) == 0 {
 			return
 		}

@@ -8,7 +8,8 @@ func TestSlots(t *testing.T) {
 	for i, step := range []struct {
 		ns      string
 		ok, own bool
-	}{{"a", true, false}, {"a", true, false}, {"a", false, true}, {"b", true, false}, {"c", true, false}, {"c", false, false}, {"d", false, false}, {"a", false, true}} {
+	}{{"a", true, false}, {"a", true, false}, {"a", false, true}, {"b", true, false}, {"c", true, false}, {"c", false, false},
+		{"d", false, false}, {"a", false, true}} {
 		if ok, own := s.TryAcquire(step.ns); ok != step.ok || own != step.own {
 			t.Errorf("step %d: TryAcquire(%s) = %v, %v", i, step.ns, ok, own)
 		}

@@ -27,7 +27,8 @@ func TestDecode(t *testing.T) {
 		strings.Repeat(`{"then":[`, 100):                 "nested deeper than 64",
 	} {
 		err := Decode("doc", []byte(text), &pawlv1.TaskSpec{})
-		if e, ok := task.AsError(err); want == "" && err != nil || want != "" && (!ok || !strings.Contains(e.Message, want) || !strings.HasPrefix(e.Message, e.Field+": ")) {
+		if e, ok := task.AsError(err); want == "" && err != nil || want != "" && (!ok || !strings.Contains(e.Message, want) ||
+			!strings.HasPrefix(e.Message, e.Field+": ")) {
 			t.Errorf("%.40q: %v, want %q", text, err, want)
 		}
 	}

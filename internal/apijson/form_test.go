@@ -53,7 +53,8 @@ func TestForms(t *testing.T) {
 		`{"shard":7,"term":0,"applied":0,"leader":"n1"}`: &pawlv1.ClusterShard{Shard: 7, Leader: "n1"},
 		`{"shard":7}`:  &pawlv1.ClusterShard{Shard: 7, Term: 3, Applied: 4},
 		`{"off":true}`: &pawlv1.Breaker{Off: true, Probes: 3},
-		`{"is_lower_bound":false,"states":{"ready":2,"dead":1}}`: &pawlv1.CurrentStates{States: []*pawlv1.StateCount{{State: 2, Count: 2}, {State: 7, Count: 1}}},
+		`{"is_lower_bound":false,"states":{"ready":2,"dead":1}}`: &pawlv1.CurrentStates{States: []*pawlv1.StateCount{{State: 2, Count: 2},
+			{State: 7, Count: 1}}},
 		`{"rate":"30/m"}`: &pawlv1.OperationSpec{Rate: 0.5},
 		`{}`:              &pawlv1.OperationSpec{},
 		`{"message":""}`:  &pawlv1.TaskError{},
@@ -100,7 +101,8 @@ func TestMapsOfManyEntries(t *testing.T) {
 	if err := read(req, many(1000)); err != nil || len(req.GetSettings().GetKeys()) != 1000 {
 		t.Errorf("1,000 keys: %d were read (%v)", len(req.GetSettings().GetKeys()), err)
 	}
-	if err := read(&pawlv1.PutQueueRequest{}, many(1001)); err == nil || !strings.Contains(err.Error(), "settings.keys: more than 1000 fields") {
+	if err := read(&pawlv1.PutQueueRequest{}, many(1001)); err == nil || !strings.Contains(err.Error(),
+		"settings.keys: more than 1000 fields") {
 		t.Errorf("1,001 keys: %v, want an error", err)
 	}
 }
@@ -140,8 +142,9 @@ func TestDurations(t *testing.T) {
 	if err := json.Unmarshal(document, &published); err != nil || published.Components.Schemas.Duration.Pattern != spanForm.String() {
 		t.Errorf("the pattern is %q (%v), want %q", published.Components.Schemas.Duration.Pattern, err, spanForm)
 	}
-	for text, want := range map[string]time.Duration{"0": 0, "0s": 0, "1.5h": 90 * time.Minute, "1.s": time.Second, "1h30m": 90 * time.Minute, "1µs": time.Microsecond,
-		".5s": -1, "+1s": -1, "--1s": -1, "-0s": -1, "-.5s": -1, "+0": -1, "1h.5m": -1, "1\u03bcs": -1, "1d": -1, "1": -1, " 1s": -1, "": -1, "9999999h": -1} {
+	for text, want := range map[string]time.Duration{"0": 0, "0s": 0, "1.5h": 90 * time.Minute, "1.s": time.Second, "1h30m": 90 * time.Minute,
+		"1µs": time.Microsecond, ".5s": -1, "+1s": -1, "--1s": -1, "-0s": -1, "-.5s": -1, "+0": -1, "1h.5m": -1, "1\u03bcs": -1, "1d": -1,
+		"1": -1, " 1s": -1, "": -1, "9999999h": -1} {
 		d, err := spanText("delay", text)
 		if got := d.AsDuration(); want >= 0 && (err != nil || got != want) || want < 0 && err == nil {
 			t.Errorf("%q is read as %v, %v, want %v", text, got, err, want)

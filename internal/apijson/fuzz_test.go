@@ -25,7 +25,8 @@ func FuzzQuoted(f *testing.F) {
 	f.Add("a\"b\\c\n\x00\xffé\u2028")
 	f.Fuzz(func(t *testing.T, s string) {
 		var got string
-		if err := json.Unmarshal(appendQuoted(nil, s), &got); err != nil || got != strings.ToValidUTF8(s, "\ufffd") && strings.ToValidUTF8(s, "") == s {
+		if err := json.Unmarshal(appendQuoted(nil, s), &got); err != nil || got != strings.ToValidUTF8(s, "\ufffd") &&
+			strings.ToValidUTF8(s, "") == s {
 			t.Errorf("%q was quoted as %s (%v)", s, appendQuoted(nil, s), err)
 		}
 	})

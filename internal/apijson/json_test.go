@@ -8,7 +8,8 @@ import (
 )
 
 func FuzzCheckJSONAgreesWithTheLibrary(f *testing.F) {
-	for _, s := range []string{`{}`, `[]`, `{"a":[1,2.5e-3,"x\u00e9\n",true,false,null]}`, `"long string with \" and \\ and plain text"`, ` 1 `, `01`, `-`, `"\x"`, `{"a" 1}`, "\"\x01\"", `[1,]`, `nul`, `1e`, `1.`, `""""`} {
+	for _, s := range []string{`{}`, `[]`, `{"a":[1,2.5e-3,"x\u00e9\n",true,false,null]}`, `"long string with \" and \\ and plain text"`,
+		` 1 `, `01`, `-`, `"\x"`, `{"a" 1}`, "\"\x01\"", `[1,]`, `nul`, `1e`, `1.`, `""""`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {

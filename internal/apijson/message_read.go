@@ -17,8 +17,8 @@ func (r *Reader) Field(to protoreflect.Message, name string) error {
 	return r.field(Of(to.Descriptor()), to, "", name)
 }
 
-// Items reads a list whose items can be refused individually: into returns the message for the next one, and done is called when it has been
-// read, or with what is wrong with it.
+// Items reads a list whose items can be refused individually: into returns the message for the next one, and done is
+// called when it has been read, or with what is wrong with it.
 func (r *Reader) Items(path string, limit int, into func() proto.Message, done func(error)) error {
 	return r.items(path, func(i int) error {
 		if i == limit {

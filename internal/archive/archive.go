@@ -102,8 +102,8 @@ func (a *Archive) Close() error {
 	return a.disk.Close()
 }
 
-// Append adds records of a namespace, each a JSON value without newlines. When it returns they are on stable storage. After an error some of
-// them may be.
+// Append adds records of a namespace, each a JSON value without newlines. When it returns they are on stable storage.
+// After an error some of them may be.
 func (a *Archive) Append(ns string, records [][]byte, now time.Time) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -193,7 +193,8 @@ func (a *Archive) checkClock(now time.Time) {
 	}
 	if ahead := now.Sub(a.seen) - (uptime - a.seenAt); !a.seen.IsZero() && ahead > clockDoubt {
 		a.doubted, a.ends = true, uptime+clockDoubt
-		a.cfg.Logger.Info("the last record of the dead-letter archive is over an hour old, or the clock is wrong: no file is removed for its age for an hour",
+		a.cfg.Logger.Info("the last record of the dead-letter archive is over an hour old, or the clock is wrong: no file is removed for its "+
+			"age for an hour",
 			"last_record", a.seen, "clock", now)
 	}
 	a.seen, a.seenAt = now, uptime
@@ -251,7 +252,8 @@ func (a *Archive) trim(files []stored, now time.Time) error {
 	for total > a.cfg.MaxBytes-a.cfg.FileSize {
 		ns := ""
 		for other := range of {
-			if len(of[other]) > 0 && (ns == "" || cmp.Or(cmp.Compare(without(other), without(ns)), cmp.Compare(size[other], size[ns]), cmp.Compare(ns, other)) > 0) {
+			if len(of[other]) > 0 && (ns == "" || cmp.Or(cmp.Compare(without(other), without(ns)), cmp.Compare(size[other], size[ns]),
+				cmp.Compare(ns, other)) > 0) {
 				ns = other
 			}
 		}

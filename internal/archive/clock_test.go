@@ -16,7 +16,8 @@ func TestClockJumps(t *testing.T) {
 		restart      bool
 		want         string // what is left, with the new record
 	}
-	const doubt, removal = "level=INFO msg=\"the last record of the dead-letter archive is over an hour old, or the clock is wrong", "file=team@dead-20260101T120000.000000000Z.jsonl bytes=2 age=2184h0m0s reason=\"its last record is older than 2160h0m0s\""
+	const doubt, removal = "level=INFO msg=\"the last record of the dead-letter archive is over an hour old, or the clock is wrong",
+		"file=team@dead-20260101T120000.000000000Z.jsonl bytes=2 age=2184h0m0s reason=\"its last record is older than 2160h0m0s\""
 	for _, c := range []struct {
 		name     string
 		fileSize int64
@@ -27,13 +28,18 @@ func TestClockJumps(t *testing.T) {
 		{"time passes", 1, []step{{want: "0"}, {passed: 91 * day, want: "1"}}, 0, removal},
 		{"forward and back", 1, []step{{want: "0"}, {jump: 91 * day, want: "1 0"}, {passed: 59 * time.Minute, want: "2 1 0"},
 			{jump: -91 * day, want: "3 2 1 0"}, {passed: 2 * day, want: "4 3 2 1 0"}}, 1, ""},
-		{"forward, a restart, and back", 1, []step{{want: "0"}, {jump: 91 * day, want: "1 0"}, {passed: 5 * time.Minute, restart: true, want: "2 1 0"}, {passed: 54 * time.Minute, want: "3 2 1 0"}, {jump: -91 * day, want: "4 3 2 1 0"}}, 1, ""},
+		{"forward, a restart, and back", 1, []step{{want: "0"}, {jump: 91 * day, want: "1 0"}, {passed: 5 * time.Minute, restart: true,
+			want: "2 1 0"}, {passed: 54 * time.Minute, want: "3 2 1 0"}, {jump: -91 * day, want: "4 3 2 1 0"}}, 1, ""},
 		{"back and forward", 1, []step{{want: "0"}, {jump: -91 * day, want: "1 0"}, {jump: 91 * day, want: "2 1 0"}}, 1, ""},
-		{"forward for good", 1, []step{{want: "0"}, {jump: 91 * day, want: "1 0"}, {passed: time.Hour - 1, want: "2 1 0"}, {passed: 1, want: "3 2 1"}}, 1, "age=2185h0m0s"},
+		{"forward for good", 1, []step{{want: "0"}, {jump: 91 * day, want: "1 0"}, {passed: time.Hour - 1, want: "2 1 0"},
+			{passed: 1, want: "3 2 1"}}, 1, "age=2185h0m0s"},
 		{"by less than an hour", 1, []step{{want: "0"}, {passed: 91*day - time.Hour, jump: time.Hour, want: "1"}}, 0, removal},
-		{"after a time without a process", 1, []step{{want: "0"}, {jump: 91 * day, restart: true, want: "1 0"}, {passed: time.Hour, want: "2 1"}}, 1, "age=2185h0m0s"},
-		{"after a restart", 1, []step{{want: "0"}, {jump: time.Hour, restart: true, want: "1 0"}, {passed: 91 * day, want: "2"}}, 0, "is older than"},
-		{"while a file has room", 100, []step{{want: "0"}, {jump: 91 * day, restart: true, want: "1 0"}, {passed: time.Hour, want: "2 1"}}, 1, "age=2185h0m0s"},
+		{"after a time without a process", 1, []step{{want: "0"}, {jump: 91 * day, restart: true, want: "1 0"}, {passed: time.Hour, want: "2 1"}},
+			1, "age=2185h0m0s"},
+		{"after a restart", 1, []step{{want: "0"}, {jump: time.Hour, restart: true, want: "1 0"}, {passed: 91 * day, want: "2"}},
+			0, "is older than"},
+		{"while a file has room", 100, []step{{want: "0"}, {jump: 91 * day, restart: true, want: "1 0"}, {passed: time.Hour, want: "2 1"}},
+			1, "age=2185h0m0s"},
 	} {
 		d := newMemDisk()
 		var said bytes.Buffer

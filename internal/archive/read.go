@@ -73,8 +73,9 @@ type Found struct {
 	Record
 }
 
-// Records reads the records of the file, oldest first. One that is damaged comes as an error that names its place, and the next ones follow.
-// A file that was removed meanwhile has none, and a line without an end is none: it was never acknowledged.
+// Records reads the records of the file, oldest first. One that is damaged comes as an error that names its place, and
+// the next ones follow. A file that was removed meanwhile has none, and a line without an end is none: it was never
+// acknowledged.
 func (f File) Records() iter.Seq2[Found, error] { return f.records(0) }
 
 func (f File) records(from int64) iter.Seq2[Found, error] {
@@ -121,8 +122,8 @@ type lines struct {
 
 var errLong = errors.New("it is too long for a record")
 
-// next returns the next complete line without its newline, and its offset. The line is valid until the next call. io.EOF: there are no more.
-// errLong: the line is too long, and was skipped.
+// next returns the next complete line without its newline, and its offset. The line is valid until the next call.
+// io.EOF: there are no more. errLong: the line is too long, and was skipped.
 func (l *lines) next() (line []byte, start int64, err error) {
 	l.line, start = l.line[:0], l.at
 	for {

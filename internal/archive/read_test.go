@@ -96,7 +96,8 @@ func TestDamagedRecordsAreNamed(t *testing.T) {
 		}
 		got, damaged := read(t, dir)
 		place := fmt.Sprintf("%s:%d: the record is damaged: ", path, len(good(1))+1)
-		if fmt.Sprint(got) != "[team 1 team 2 team 3]" || len(damaged) != 1 || !strings.HasPrefix(damaged[0].Error(), place) || !strings.Contains(damaged[0].Error(), c.says) {
+		if fmt.Sprint(got) != "[team 1 team 2 team 3]" || len(damaged) != 1 || !strings.HasPrefix(damaged[0].Error(), place) ||
+			!strings.Contains(damaged[0].Error(), c.says) {
 			t.Errorf("%s: read %v, and %v, want %s%s", what, got, damaged, place, c.says)
 		}
 	}
@@ -187,8 +188,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// A record fits into a line, even if its task was attempted often, and regardless of how its failures are written in JSON: the newest attempts
-// stay.
+// A record fits into a line, even if its task was attempted often, and regardless of how its failures are written in
+// JSON: the newest attempts stay.
 func TestLineIsBounded(t *testing.T) {
 	r := Record{ID: id(1), Namespace: "team"}
 	for i := range 400 {
@@ -199,8 +200,10 @@ func TestLineIsBounded(t *testing.T) {
 		r.Attempts = all[400-c.attempts:]
 		line := lineOf(t, r)
 		back, err := decode("team", []byte(line))
-		if err != nil || len(line) > MaxLine || len(back.Attempts) > c.most || len(back.Attempts) < c.least || back.Attempts[len(back.Attempts)-1].Attempt != 399 {
-			t.Errorf("of %d attempts %d are in a line of %d bytes, %v, want the newest %d to %d", c.attempts, len(back.Attempts), len(line), err, c.least, c.most)
+		if err != nil || len(line) > MaxLine || len(back.Attempts) > c.most || len(back.Attempts) < c.least ||
+			back.Attempts[len(back.Attempts)-1].Attempt != 399 {
+			t.Errorf("of %d attempts %d are in a line of %d bytes, %v, want the newest %d to %d", c.attempts, len(back.Attempts), len(line),
+				err, c.least, c.most)
 		}
 	}
 	r.Attempts, r.Payload = all[:3], make([]byte, MaxLine)

@@ -27,8 +27,9 @@ type Record struct {
 	Snoozes  int       `json:"snoozes,omitempty"`
 }
 
-// Task is what a producer would send to enqueue the task again: the body of POST /api/v1/tasks, except that payloads of all content types are in
-// base64, byte for byte. It has the settings of the task itself, not the defaults of its queue.
+// Task is what a producer would send to enqueue the task again: the body of POST /api/v1/tasks, except that payloads of
+// all content types are in base64, byte for byte. It has the settings of the task itself, not the defaults of its
+// queue.
 type Task struct {
 	Type           string            `json:"type"`
 	Queue          string            `json:"queue"`
@@ -142,8 +143,8 @@ func (p *Period) UnmarshalText(text []byte) error {
 // MaxLine is the size to which Line shortens a record.
 const MaxLine = 12 << 20
 
-// Line returns a record as a line. If it is longer than MaxLine, because the task was attempted often and failed with long messages, the oldest
-// attempts are left out.
+// Line returns a record as a line. If it is longer than MaxLine, because the task was attempted often and failed with
+// long messages, the oldest attempts are left out.
 func (r Record) Line() ([]byte, error) {
 	for {
 		line, err := json.Marshal(&r)

@@ -179,8 +179,8 @@ func (l *Log) trim(c *chain, limit int, stays func(*Entry) bool) (n int) {
 	return n
 }
 
-// Expire removes entries that were kept long enough, up to a bound, and returns when it must be called again, in a day at the latest; 0: there
-// are no entries left. It must be called at the time that it or Append last returned.
+// Expire removes entries that were kept long enough, up to a bound, and returns when it must be called again, in a day
+// at the latest; 0: there are no entries left. It must be called at the time that it or Append last returned.
 func (l *Log) Expire() (due store.Time) {
 	before, left, now := l.sum, expireTrim, l.tx.Now()
 	chains, _ := readChains(l.tx)

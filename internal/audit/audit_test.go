@@ -158,7 +158,8 @@ func TestBrokenChains(t *testing.T) {
 		{"the oldest is gone", func(tx *store.Tx) { tx.Delete(entryKey("", 1)) }, "the oldest entry is 2, should be 1"},
 		{"the oldest begins another chain", edit(func(c *chain, _ *sum) { c.Before[0]++ }), "entry 1 does not follow the one before it"},
 		{"the newest is gone", func(tx *store.Tx) { tx.Delete(entryKey("", 6)) }, "the newest entry is 5, should be 6"},
-		{"the newest is changed", func(tx *store.Tx) { row, _ := tx.Get(entryKey("", 6)); tx.Set(entryKey("", 6), append(row, ' ')) }, "entry 6 is not the one that was written last"},
+		{"the newest is changed", func(tx *store.Tx) { row, _ := tx.Get(entryKey("", 6)); tx.Set(entryKey("", 6), append(row, ' ')) },
+			"entry 6 is not the one that was written last"},
 		{"all are gone", func(tx *store.Tx) {
 			for i := range uint64(7) {
 				tx.Delete(entryKey("", i))
@@ -170,7 +171,8 @@ func TestBrokenChains(t *testing.T) {
 			tx.Set(entryKey("", 2), b)
 			tx.Set(entryKey("", 3), a)
 		}, "entry 2 does not follow the one before it"},
-		{"one is there that was not noted", func(tx *store.Tx) { row, _ := tx.Get(entryKey("", 6)); tx.Set(entryKey("", 7), row) }, "entry 7 does not follow the one before it"},
+		{"one is there that was not noted", func(tx *store.Tx) { row, _ := tx.Get(entryKey("", 6)); tx.Set(entryKey("", 7), row) },
+			"entry 7 does not follow the one before it"},
 		{"one is no entry", func(tx *store.Tx) { tx.Set(entryKey("", 4), []byte("?")) }, "entry 4: unknown format"},
 		{"one is empty", func(tx *store.Tx) { tx.Set(entryKey("", 4), nil) }, "entry 4: unknown format"},
 		{"one is not JSON", func(tx *store.Tx) { tx.Set(entryKey("", 4), []byte{rowVersion, '{'}) }, "entry 4: unexpected end of JSON"},
@@ -179,7 +181,8 @@ func TestBrokenChains(t *testing.T) {
 		{"the head is not readable", func(tx *store.Tx) { tx.Set(sumKey, []byte{rowVersion + 1}) }, "head: unknown format"},
 		{"the head counts other bytes", edit(func(_ *chain, all *sum) { all.Bytes++ }), "are counted as"},
 		{"the head is of no chain", func(tx *store.Tx) { tx.Delete(chainKey("")) }, `entry 1 of namespace "" belongs to no chain`},
-		{"the head is of a chain that is not readable", func(tx *store.Tx) { tx.Set(chainKey(""), []byte("?")) }, `chain of namespace "": unknown format`},
+		{"the head is of a chain that is not readable", func(tx *store.Tx) { tx.Set(chainKey(""), []byte("?")) },
+			`chain of namespace "": unknown format`},
 		{"the chain counts other bytes", edit(func(c *chain, _ *sum) { c.Bytes++ }), "are counted as"},
 		{"nothing will remove them", edit(func(_ *chain, all *sum) { all.Due = 0 }), "entries are never removed"},
 		{"one is older than the one before it", func(tx *store.Tx) {
@@ -315,7 +318,9 @@ func TestCallsGrow(t *testing.T) {
 	s.append(of)
 	s.append(of)
 	s.append(Entry{Action: task.QueuePut})
-	for _, change := range []func(e *Entry){func(e *Entry) { e.Call = 8 }, func(e *Entry) { e.Target.Name = "r" }, func(e *Entry) { e.Action = task.TaskCancelled }, func(e *Entry) { e.By.Name = "lena" }} {
+	for _, change := range []func(e *Entry){func(e *Entry) { e.Call = 8 }, func(e *Entry) { e.Target.Name = "r" }, func(e *Entry) {
+		e.Action = task.TaskCancelled
+	}, func(e *Entry) { e.By.Name = "lena" }} {
 		s.append(of)
 		other := of
 		change(&other)
@@ -343,7 +348,8 @@ func TestPagesAgainstAModel(t *testing.T) {
 		state[id] = s
 		for range 40 {
 			s.now = s.now.Add(time.Duration(rnd.IntN(3)) * time.Second) // many at the same time
-			e := Entry{Action: []task.Action{task.QueuePut, task.QueuePaused, task.TaskCancelled}[rnd.IntN(3)], Namespace: []string{"", "default", "other"}[rnd.IntN(3)],
+			e := Entry{Action: []task.Action{task.QueuePut, task.QueuePaused, task.TaskCancelled}[rnd.IntN(3)], Namespace: []string{"", "default",
+				"other"}[rnd.IntN(3)],
 				By: task.Author{Name: []string{"lena", "ops"}[rnd.IntN(2)]}, Queue: []string{"", "a", "b"}[rnd.IntN(3)]}
 			e.Target = task.Target{Kind: task.OnQueue, Name: e.Queue}
 			s.append(e)
@@ -359,7 +365,8 @@ func TestPagesAgainstAModel(t *testing.T) {
 	})
 	began := all[len(all)-1].At
 	for range 300 {
-		q := Query{Namespace: "default", Action: []string{"", "queue.*", "queue.put"}[rnd.IntN(3)], Actor: []string{"", "lena"}[rnd.IntN(2)], Queue: []string{"", "a"}[rnd.IntN(2)]}
+		q := Query{Namespace: "default", Action: []string{"", "queue.*", "queue.put"}[rnd.IntN(3)], Actor: []string{"", "lena"}[rnd.IntN(2)],
+			Queue: []string{"", "a"}[rnd.IntN(2)]}
 		if rnd.IntN(2) == 0 {
 			q.Since = began.Add(time.Duration(rnd.IntN(50)) * time.Second)
 		}
@@ -369,7 +376,8 @@ func TestPagesAgainstAModel(t *testing.T) {
 		var want, got []Place
 		for _, r := range all {
 			if (q.Since == 0 || r.At >= q.Since) && (q.Until == 0 || r.At < q.Until) && (r.Namespace == "" || r.Namespace == "default") &&
-				(q.Actor == "" || r.By.Name == q.Actor) && (q.Queue == "" || r.Queue == q.Queue) && strings.HasPrefix(string(r.Action), strings.TrimSuffix(q.Action, "*")) {
+				(q.Actor == "" || r.By.Name == q.Actor) && (q.Queue == "" || r.Queue == q.Queue) && strings.HasPrefix(string(r.Action),
+				strings.TrimSuffix(q.Action, "*")) {
 				want = append(want, r.Place())
 			}
 		}
@@ -440,7 +448,8 @@ func TestChanged(t *testing.T) {
 		Texts map[string]string `json:"texts"`
 	}
 	until := time.Date(2026, 11, 22, 15, 50, 3, 802006000, time.FixedZone("", 3600))
-	full := &thing{Inner: Inner{time.Minute}, Name: "a", Max: 5, Of: &Inner{time.Second}, By: map[string]Inner{"k": {time.Hour}}, Share: [3]int{7, 2, 1}, At: 1e6, Until: &until}
+	full := &thing{Inner: Inner{time.Minute}, Name: "a", Max: 5, Of: &Inner{time.Second}, By: map[string]Inner{"k": {time.Hour}},
+		Share: [3]int{7, 2, 1}, At: 1e6, Until: &until}
 	other := *full
 	other.Max, other.By = 6, map[string]Inner{"l": {time.Hour}}
 	for _, c := range []struct {
@@ -452,7 +461,8 @@ func TestChanged(t *testing.T) {
 		{full, &other, `{"by.k.wait":"1h0m0s","max":5}`, `{"by.l.wait":"1h0m0s","max":6}`},
 		{nil, &thing{Max: 1}, "", `{"max":1}`},
 		{&thing{Max: 1}, &thing{}, `{"max":1}`, ""},
-		{nil, full, "", `{"at":"1970-01-01T00:00:01Z","by.k.wait":"1h0m0s","max":5,"name":"a","of.wait":"1s","share":"7, 2, 1","until":"2026-11-22T14:50:03.802006Z","wait":"1m0s"}`},
+		{nil, full, "", `{"at":"1970-01-01T00:00:01Z","by.k.wait":"1h0m0s","max":5,"name":"a","of.wait":"1s","share":"7, 2, ` +
+			`1","until":"2026-11-22T14:50:03.802006Z","wait":"1m0s"}`},
 	} {
 		if was, is := Changed(c.before, c.after); string(was) != c.was || string(is) != c.is {
 			t.Errorf("Changed from %+v to %+v = %s → %s, want %s → %s", c.before, c.after, was, is, c.was, c.is)
@@ -483,10 +493,12 @@ func TestPagesFitIntoMessages(t *testing.T) {
 	one := full
 	one.Seq = 1
 	const size = 600 + recordBytes
-	for _, c := range []struct{ limit, bytes, want int }{{9, 0, 1}, {9, 1, 1}, {9, size, 1}, {9, size + 1, 2}, {1, 3 * size, 1}, {2, 3 * size, 2}} {
+	for _, c := range []struct{ limit, bytes, want int }{{9, 0, 1}, {9, 1, 1}, {9, size, 1}, {9, size + 1, 2}, {1, 3 * size, 1},
+		{2, 3 * size, 2}} {
 		l := Merge(map[uint32]Page{1: {Entries: []Entry{one, full}}}, c.limit, c.bytes)
 		if len(l.Records) != c.want || (l.More == nil) != (c.want == 2) {
-			t.Errorf("a list of up to %d entries and %d bytes has %d, and goes on after %v; want %d", c.limit, c.bytes, len(l.Records), l.More, c.want)
+			t.Errorf("a list of up to %d entries and %d bytes has %d, and goes on after %v; want %d", c.limit, c.bytes, len(l.Records), l.More,
+				c.want)
 		}
 	}
 }
@@ -515,18 +527,22 @@ func TestDamagedPages(t *testing.T) {
 
 // A query matches by each field of an entry.
 func TestMatches(t *testing.T) {
-	e := Entry{Namespace: "ns", Action: task.QueuePut, By: task.Author{Name: "lena"}, Queue: "q", Target: task.Target{Kind: task.OnQueue, Name: "a"}}
+	e := Entry{Namespace: "ns", Action: task.QueuePut, By: task.Author{Name: "lena"}, Queue: "q",
+		Target: task.Target{Kind: task.OnQueue, Name: "a"}}
 	cluster := e
 	cluster.Namespace = ""
 	for _, c := range []struct {
 		q         Query
 		own, both bool // matches e, and the same entry of the cluster
 	}{
-		{Query{Namespace: "ns"}, true, true}, {Query{Namespace: "ns", Own: true}, true, false}, {Query{Namespace: "n"}, false, true}, {Query{Own: true}, false, true}, {Query{Namespace: "ns", Actor: "len"}, false, false},
-		{Query{Namespace: "ns", Queue: "q"}, true, true}, {Query{Namespace: "ns", Queue: "a"}, false, false}, {Query{Namespace: "ns", Target: task.Target{Kind: task.OnQueue}}, true, true},
-		{Query{Namespace: "ns", Target: task.Target{Kind: task.OnQueue, Name: "a"}}, true, true}, {Query{Namespace: "ns", Target: task.Target{Name: "b"}}, false, false},
-		{Query{Namespace: "ns", Target: task.Target{Kind: "task", Name: "a"}}, false, false}, {Query{Namespace: "ns", Action: "queue.*"}, true, true}, {Query{Namespace: "ns", Action: "queue."}, false, false},
-		{Query{Namespace: "ns", Action: "task.*"}, false, false}, {Query{Namespace: "ns", Action: "queue.put"}, true, true},
+		{Query{Namespace: "ns"}, true, true}, {Query{Namespace: "ns", Own: true}, true, false}, {Query{Namespace: "n"}, false, true},
+		{Query{Own: true}, false, true}, {Query{Namespace: "ns", Actor: "len"}, false, false}, {Query{Namespace: "ns", Queue: "q"}, true, true},
+		{Query{Namespace: "ns", Queue: "a"}, false, false}, {Query{Namespace: "ns", Target: task.Target{Kind: task.OnQueue}}, true, true},
+		{Query{Namespace: "ns", Target: task.Target{Kind: task.OnQueue, Name: "a"}}, true, true},
+		{Query{Namespace: "ns", Target: task.Target{Name: "b"}}, false, false},
+		{Query{Namespace: "ns", Target: task.Target{Kind: "task", Name: "a"}}, false, false}, {Query{Namespace: "ns", Action: "queue.*"}, true,
+			true}, {Query{Namespace: "ns", Action: "queue."}, false, false}, {Query{Namespace: "ns", Action: "task.*"}, false, false},
+		{Query{Namespace: "ns", Action: "queue.put"}, true, true},
 	} {
 		if own, both := c.q.matches(&e), c.q.matches(&cluster); own != c.own || both != c.both {
 			t.Errorf("%+v matches: %t, and of the cluster: %t; want %t and %t", c.q, own, both, c.own, c.both)

@@ -105,8 +105,9 @@ type entryRow struct {
 }
 
 func (e *Entry) encode() []byte {
-	return encode(&entryRow{At: e.At, Actor: e.By.Name, Address: e.By.Address, Interface: e.By.Interface, Reason: e.By.Reason, Action: e.Action,
-		Namespace: e.Namespace, Target: e.Target, Queue: e.Queue, Before: e.Before, After: e.After, Tasks: e.Tasks, Call: e.Call, Prev: e.Prev})
+	return encode(&entryRow{At: e.At, Actor: e.By.Name, Address: e.By.Address, Interface: e.By.Interface, Reason: e.By.Reason,
+		Action: e.Action, Namespace: e.Namespace, Target: e.Target, Queue: e.Queue, Before: e.Before, After: e.After, Tasks: e.Tasks,
+		Call: e.Call, Prev: e.Prev})
 }
 
 func decodeEntry(seq uint64, row []byte) (e Entry, err error) {
@@ -114,9 +115,9 @@ func decodeEntry(seq uint64, row []byte) (e Entry, err error) {
 	if err := decode(fmt.Sprintf("entry %d", seq), row, &r); err != nil {
 		return e, err
 	}
-	return Entry{Seq: seq, At: r.At, By: task.Author{Name: r.Actor, Address: r.Address, Interface: r.Interface, Reason: r.Reason}, Action: r.Action,
-		Namespace: r.Namespace, Target: r.Target, Queue: r.Queue, Before: r.Before, After: r.After, Tasks: r.Tasks, Call: r.Call, Prev: r.Prev,
-		Hash: hashOf(seq, row)}, nil
+	return Entry{Seq: seq, At: r.At, By: task.Author{Name: r.Actor, Address: r.Address, Interface: r.Interface, Reason: r.Reason},
+		Action: r.Action, Namespace: r.Namespace, Target: r.Target, Queue: r.Queue, Before: r.Before, After: r.After, Tasks: r.Tasks,
+		Call: r.Call, Prev: r.Prev, Hash: hashOf(seq, row)}, nil
 }
 
 // readEntry reads an existing entry, and returns its size in bytes.

@@ -28,7 +28,8 @@ func TestShares(t *testing.T) {
 	if n := s.count(""); n != 80 || s.chain().Bytes > b.reserved {
 		t.Errorf("the cluster has %d entries of %d bytes left, want all 80 of its reserve", n, s.chain().Bytes)
 	}
-	if n, err := CountsOf(s.state); err != nil || n.Evicted == 0 || n.Evicted != uint64(80+60+1000-s.count("")-s.count("quiet")-s.count("loud")) {
+	if n, err := CountsOf(s.state); err != nil || n.Evicted == 0 ||
+		n.Evicted != uint64(80+60+1000-s.count("")-s.count("quiet")-s.count("loud")) {
 		t.Errorf("%d entries count as removed early, %v", n, err)
 	}
 	if n := s.count("quiet"); n != 60 {

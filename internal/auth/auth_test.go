@@ -41,9 +41,10 @@ func TestRoles(t *testing.T) {
 		any     bool
 		covers  bool
 	}{
-		{"produce", "produce", true, true}, {"produce", "consume", false, false}, {"produce", "observe", false, false}, {"operate", "observe", true, true},
-		{"observe", "operate", false, false}, {"admin", "produce,consume,observe,operate", true, true}, {"operate", "produce,observe", true, false},
-		{"produce,consume,observe,operate", "admin", false, false}, {"observe,produce", "produce", true, true},
+		{"produce", "produce", true, true}, {"produce", "consume", false, false}, {"produce", "observe", false, false},
+		{"operate", "observe", true, true}, {"observe", "operate", false, false}, {"admin", "produce,consume,observe,operate", true, true},
+		{"operate", "produce,observe", true, false}, {"produce,consume,observe,operate", "admin", false, false},
+		{"observe,produce", "produce", true, true},
 	} {
 		has, err := ParseRoles("roles", strings.Split(c.has, ","))
 		of, err2 := ParseRoles("roles", strings.Split(c.of, ","))
@@ -67,8 +68,9 @@ func TestRightsCover(t *testing.T) {
 	}{
 		{operator, true}, {Rights{"team", Observe, []string{"mail"}}, true}, {Rights{"team", Operate, []string{"mail.*", "mail*x"}}, true},
 		{Rights{"team", Operate, nil}, false}, {Rights{"team", Operate, []string{"*"}}, false},
-		{Rights{"team", Operate, []string{"mail", "sms"}}, false}, {Rights{"team", Operate, []string{"sms", "mail"}}, false}, {Rights{"other", Observe, []string{"mail"}}, false},
-		{Rights{AllNamespaces, Observe, []string{"mail"}}, false}, {Rights{"team", Consume, []string{"mail"}}, false}, {Rights{"team", Admin, []string{"mail"}}, false},
+		{Rights{"team", Operate, []string{"mail", "sms"}}, false}, {Rights{"team", Operate, []string{"sms", "mail"}}, false},
+		{Rights{"other", Observe, []string{"mail"}}, false}, {Rights{AllNamespaces, Observe, []string{"mail"}}, false},
+		{Rights{"team", Consume, []string{"mail"}}, false}, {Rights{"team", Admin, []string{"mail"}}, false},
 	} {
 		if operator.Covers(c.of) != c.covers || !everything.Covers(c.of) {
 			t.Errorf("%+v covers %+v: %v; all rights must cover it too", operator, c.of, operator.Covers(c.of))
@@ -175,7 +177,8 @@ func TestAuthenticatorRotation(t *testing.T) {
 		d := NewAuthenticator(Config{Mode: Always})
 		before, after := bearer.New(), bearer.New()
 		now := store.TimeOf(time.Now())
-		d.Replace(Access{Tokens: []Token{{Name: "a", Rights: Everything, Hash: HashOf(after), OldHash: HashOf(before), OldUntil: now.Add(time.Hour)}}})
+		d.Replace(Access{Tokens: []Token{{Name: "a", Rights: Everything, Hash: HashOf(after), OldHash: HashOf(before),
+			OldUntil: now.Add(time.Hour)}}})
 		good := func() (old, new bool) {
 			d.Refreshed(time.Now())
 			_, err := d.Admit(before)
@@ -215,7 +218,8 @@ func TestAuthenticatorModes(t *testing.T) {
 	defer leave()
 	d.Replace(Access{Required: true})
 	if context.Cause(ctx) != ErrRevoked || !d.TokensRequired() {
-		t.Errorf("after the cluster began to require tokens: cause %v, TokensRequired %v, want ErrRevoked and true", context.Cause(ctx), d.TokensRequired())
+		t.Errorf("after the cluster began to require tokens: cause %v, TokensRequired %v, want ErrRevoked and true", context.Cause(ctx),
+			d.TokensRequired())
 	}
 	if d := NewAuthenticator(Config{Mode: Never}); func() bool { d.Replace(Access{Required: true}); return d.TokensRequired() }() {
 		t.Error("an authenticator with mode Never requires tokens because the cluster does")

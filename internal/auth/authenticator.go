@@ -105,7 +105,8 @@ func NewAuthenticator(cfg Config) *Authenticator {
 	return d
 }
 
-// TokensRequired reports whether calls need a token, or may need one: in mode AsCluster nobody is admitted before the first copy has arrived.
+// TokensRequired reports whether calls need a token, or may need one: in mode AsCluster nobody is admitted before the
+// first copy has arrived.
 func (d *Authenticator) TokensRequired() bool { return d.required(d.tokens.Load()) }
 
 func (d *Authenticator) required(p *snapshot) bool {
@@ -284,11 +285,14 @@ func (v *Principal) Certificate() string {
 // ExpiresAt returns when the principal's token expires; zero: never.
 func (v *Principal) ExpiresAt() time.Time { return v.expiresAt }
 
-var errStale = task.NotReady("this node's list of tokens is over %s old: it has no connection to the leader of the system shard", staleAfter)
+var errStale = task.NotReady("this node's list of tokens is over %s old: it has no connection to the leader of the system shard",
+	staleAfter)
 
-var errNamespaceUnknown = task.NotReady("this node's list of namespaces is over %s old: it has no connection to the leader of the system shard", staleAfter)
+var errNamespaceUnknown = task.NotReady("this node's list of namespaces is over %s old: it has no connection to the leader of the "+
+	"system shard", staleAfter)
 
-var errNotLoaded = task.NotReady("this node has not heard from its cluster since it started, so it does not know yet whether calls need a token: a majority of the nodes must be running")
+var errNotLoaded = task.NotReady("this node has not heard from its cluster since it started, so it does not know yet whether calls need " +
+	"a token: a majority of the nodes must be running")
 
 // Failure is the reason why a caller was not admitted.
 type Failure int
@@ -371,7 +375,8 @@ type longCall struct {
 }
 
 // ErrRevoked is the cause when a call is cancelled because its token is no longer good.
-var ErrRevoked = &task.Error{Code: task.CodeUnauthenticated, Message: "during the call the token was revoked or replaced, or it or the certificate expired"}
+var ErrRevoked = &task.Error{Code: task.CodeUnauthenticated,
+	Message: "during the call the token was revoked or replaced, or it or the certificate expired"}
 
 // Track returns a context for a long call. It is cancelled, with a refusal as its cause, when the principal's token is revoked or
 // expires, when the certificate it came in by expires (nil: by a token), and when this node can no longer tell. The caller must

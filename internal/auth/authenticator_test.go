@@ -44,8 +44,9 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// A copy is stale when either clock says so: the monotonic clock stops while the machine is suspended, and the wall clock can be set back. Then
-// nobody is admitted, and calls that have begun end: their token may have been revoked meanwhile.
+// A copy is stale when either clock says so: the monotonic clock stops while the machine is suspended, and the wall
+// clock can be set back. Then nobody is admitted, and calls that have begun end: their token may have been revoked
+// meanwhile.
 func TestStaleByEitherClock(t *testing.T) {
 	for what, c := range map[string]struct {
 		monotonic, wall time.Duration // since the copy was refreshed
@@ -59,7 +60,8 @@ func TestStaleByEitherClock(t *testing.T) {
 	} {
 		secret, cert := bearer.New(), certified("dns:one")
 		d := NewAuthenticator(Config{Mode: Always})
-		d.Replace(Access{Tokens: []Token{{Name: "a", Rights: Everything, Hash: HashOf(secret), SQS: true}, {Name: "b", Rights: Everything, Hash: HashOfCertificate("dns:one"), Certificate: "dns:one"}}})
+		d.Replace(Access{Tokens: []Token{{Name: "a", Rights: Everything, Hash: HashOf(secret), SQS: true}, {Name: "b", Rights: Everything,
+			Hash: HashOfCertificate("dns:one"), Certificate: "dns:one"}}})
 		d.Refreshed(time.Now())
 		v, err := d.Admit(secret)
 		if err != nil {
@@ -144,7 +146,8 @@ func TestOldSecretEndsWithItsToken(t *testing.T) {
 func TestChangedToken(t *testing.T) {
 	secret := bearer.New()
 	was := func() Token {
-		return Token{Name: "a", Rights: Rights{"team", Consume, []string{"mail"}}, Hash: HashOf(secret), OldHash: HashOf("b"), OldUntil: 5e18, ExpiresAt: 6e18, CreatedAt: 1}
+		return Token{Name: "a", Rights: Rights{"team", Consume, []string{"mail"}}, Hash: HashOf(secret), OldHash: HashOf("b"), OldUntil: 5e18,
+			ExpiresAt: 6e18, CreatedAt: 1}
 	}
 	for what, c := range map[string]struct {
 		change func(*Token)
@@ -190,7 +193,8 @@ func TestTokensAreRequiredAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		secret := bearer.New()
 		d := NewAuthenticator(Config{Current: func() bool { return true }})
-		access := Access{Required: true, Tokens: []Token{{Name: "a", Rights: Everything, Hash: HashOf(secret), ExpiresAt: store.TimeOf(time.Now()).Add(time.Hour)}}}
+		access := Access{Required: true, Tokens: []Token{{Name: "a", Rights: Everything, Hash: HashOf(secret),
+			ExpiresAt: store.TimeOf(time.Now()).Add(time.Hour)}}}
 		d.Replace(access)
 		d.Refreshed(time.Now())
 		go d.Watch(t.Context())
@@ -304,7 +308,8 @@ func TestRefusalsAreCounted(t *testing.T) {
 // In the audit log, a token of all namespaces has a name that no token of a single namespace can have.
 func TestActor(t *testing.T) {
 	for want, v := range map[string]*Principal{
-		"": Anonymous, AdminName: {Name: AdminName, Rights: Everything}, "a": {Name: "a", Rights: Rights{Namespace: "team"}}, "*/a": {Name: "a", Rights: Everything},
+		"": Anonymous, AdminName: {Name: AdminName, Rights: Everything}, "a": {Name: "a", Rights: Rights{Namespace: "team"}},
+		"*/a": {Name: "a", Rights: Everything},
 	} {
 		if got := v.Actor(); got != want {
 			t.Errorf("Actor of %+v = %q, want %q", v, got, want)
@@ -316,7 +321,8 @@ func TestActor(t *testing.T) {
 }
 
 func TestTokenNames(t *testing.T) {
-	for name, good := range map[string]bool{"a": true, strings.Repeat("a", 64): true, strings.Repeat("a", 65): false, "": false, "a b": false, AdminName: false} {
+	for name, good := range map[string]bool{"a": true, strings.Repeat("a", 64): true, strings.Repeat("a", 65): false, "": false, "a b": false,
+		AdminName: false} {
 		if err := CheckName(name); (err == nil) != good {
 			t.Errorf("CheckName(%q) = %v", name, err)
 		}
@@ -326,7 +332,8 @@ func TestTokenNames(t *testing.T) {
 func TestNamespaceNames(t *testing.T) {
 	for name, good := range map[string]bool{
 		"a": true, "z": true, "0": true, "9": true, "team-9": true, "a--b": true, strings.Repeat("a", 63): true,
-		"": false, strings.Repeat("a", 64): false, "-": false, "-a": false, "a-": false, "A": false, "a_b": false, "`": false, "{": false, "/": false, ":": false, "*": false,
+		"": false, strings.Repeat("a", 64): false, "-": false, "-a": false, "a-": false, "A": false, "a_b": false, "`": false, "{": false,
+		"/": false, ":": false, "*": false,
 	} {
 		if err := CheckNamespace("namespace", name); (err == nil) != good {
 			t.Errorf("CheckNamespace(%q) = %v", name, err)
@@ -335,7 +342,8 @@ func TestNamespaceNames(t *testing.T) {
 }
 
 func TestLongNamespaceIsCut(t *testing.T) {
-	if err := CheckNamespace("namespace", strings.Repeat("a", 99)); err == nil || !strings.Contains(err.Error(), `"`+strings.Repeat("a", 64)+`"`) {
+	if err := CheckNamespace("namespace", strings.Repeat("a", 99)); err == nil || !strings.Contains(err.Error(),
+		`"`+strings.Repeat("a", 64)+`"`) {
 		t.Error(err)
 	}
 }

@@ -28,8 +28,12 @@ func CheckCertificate(field, name string) error {
 	switch {
 	case len(name) > maxCertificate:
 		return task.Invalid(field, "%d bytes, at most %d are allowed", len(name), maxCertificate)
-	case !slices.Contains(certificateKinds, kind) || value == "" || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\uFFFD' }):
-		return task.Invalid(field, "%q is not a certificate name: use uri:, dns:, email: or subject: followed by the name, as printed by `pawl cert show`", task.Cut(name, 64))
+	case !slices.Contains(certificateKinds, kind) || value == "" || strings.ContainsFunc(name, func(r rune) bool {
+		return r < ' ' ||
+			r == 0x7f || r == '\uFFFD'
+	}):
+		return task.Invalid(field, "%q is not a certificate name: use uri:, dns:, email: or subject: followed by the name, as printed by "+
+			"`pawl cert show`", task.Cut(name, 64))
 	case kind == "dns" && value != strings.ToLower(value):
 		return task.Invalid(field, "%q: host names must be lower-case", task.Cut(name, 64))
 	}
@@ -63,7 +67,8 @@ func (d *Authenticator) AdmitCertificate(c *Certificate) (*Principal, error) {
 		return nil, err
 	}
 	if v.expired(now) {
-		return nil, d.refuse(FailedExpired, "token %q, of the certificate %q: it expired at %s", v.Name, v.token.Certificate, v.expiresAt.UTC().Format(time.RFC3339))
+		return nil, d.refuse(FailedExpired, "token %q, of the certificate %q: it expired at %s", v.Name, v.token.Certificate,
+			v.expiresAt.UTC().Format(time.RFC3339))
 	}
 	v.Use(now)
 	return v, nil
@@ -75,13 +80,15 @@ func (d *Authenticator) known(p *snapshot, c *Certificate) (v *Principal, err er
 		switch found := p.tokens[HashOfCertificate(name)]; {
 		case found == nil || found == v:
 		case v != nil:
-			return nil, d.refuse(FailedUnknown, "the certificate is that of two tokens, %q and %q: revoke one of them, or send the secret of another token", v.Name, found.Name)
+			return nil, d.refuse(FailedUnknown, "the certificate is that of two tokens, %q and %q: revoke one of them, or send the secret of "+
+				"another token", v.Name, found.Name)
 		default:
 			v = found
 		}
 	}
 	if v == nil {
-		return nil, d.refuse(FailedUnknown, "no token exists for the certificate (%s), and no other token was sent", task.Cut(strings.Join(c.Names, " "), maxCertificate))
+		return nil, d.refuse(FailedUnknown, "no token exists for the certificate (%s), and no other token was sent",
+			task.Cut(strings.Join(c.Names, " "), maxCertificate))
 	}
 	return v, nil
 }

@@ -23,7 +23,8 @@ func TestCheckCertificate(t *testing.T) {
 			t.Errorf("CheckCertificate(%q) = %v", name, err)
 		}
 	}
-	for name, shown := range map[string]string{"ip:" + strings.Repeat("x", 99): `"ip:` + strings.Repeat("x", 61) + `"`, "dns:X" + strings.Repeat("x", 99): `"dns:X` + strings.Repeat("x", 59) + `"`} {
+	for name, shown := range map[string]string{"ip:" + strings.Repeat("x", 99): `"ip:` + strings.Repeat("x", 61) + `"`,
+		"dns:X" + strings.Repeat("x", 99): `"dns:X` + strings.Repeat("x", 59) + `"`} {
 		if err := CheckCertificate("certificate", name); err == nil || !strings.Contains(err.Error(), shown) {
 			t.Errorf("CheckCertificate of a long name = %v, want %s in it", err, shown)
 		}

@@ -37,7 +37,8 @@ func TestFindSessionKey(t *testing.T) {
 		finds("a token when the cluster has answered, but the copy is not replaced", secret, task.ErrUnavailable)
 		finds("the node's own token while it is cut off", own, nil)
 		now := store.TimeOf(time.Now())
-		d.Replace(Access{Tokens: []Token{{Name: "a", Rights: Everything, Hash: secret, OldHash: before, OldUntil: now.Add(time.Hour)}, {Name: "c", Rights: Everything, Hash: cert, Certificate: "dns:billing"}}})
+		d.Replace(Access{Tokens: []Token{{Name: "a", Rights: Everything, Hash: secret, OldHash: before, OldUntil: now.Add(time.Hour)},
+			{Name: "c", Rights: Everything, Hash: cert, Certificate: "dns:billing"}}})
 		d.Refreshed(time.Now())
 		finds("a token", secret, nil)
 		finds("the node's own token", own, nil)
@@ -75,7 +76,8 @@ func TestNoSessionsWithoutTokens(t *testing.T) {
 	for what, c := range map[string]struct {
 		d    *Authenticator
 		want error
-	}{"tokens are required": {always, task.ErrUnavailable}, "not at this node": {never, ErrNoSession}, "not in the cluster": {follows, ErrNoSession}} {
+	}{"tokens are required": {always, task.ErrUnavailable}, "not at this node": {never, ErrNoSession},
+		"not in the cluster": {follows, ErrNoSession}} {
 		if _, err := c.d.FindSessionKey(SessionKeyOf(h).ID); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", what, err, c.want)
 		}
@@ -87,7 +89,8 @@ func TestNoSessionsWithoutTokens(t *testing.T) {
 func TestSessionKeyOf(t *testing.T) {
 	h := HashOf("x")
 	k := SessionKeyOf(h)
-	if [16]byte(k.Secret[:16]) == [16]byte(k.ID) || [16]byte(h[:16]) == [16]byte(k.ID) || Hash(k.Secret) == h || SessionKeyOf(HashOf("y")).ID == k.ID {
+	if [16]byte(k.Secret[:16]) == [16]byte(k.ID) || [16]byte(h[:16]) == [16]byte(k.ID) || Hash(k.Secret) == h ||
+		SessionKeyOf(HashOf("y")).ID == k.ID {
 		t.Errorf("the key of %x is %+v", h, k)
 	}
 }

@@ -82,7 +82,8 @@ func TestRoundTrip(t *testing.T) {
 			t.Fatalf("read %+v with %d parts, %v", h, len(got), err)
 		}
 		for i, p := range parts {
-			if !bytes.Equal(got[i], states[i]) || p.Shard != head.Shards[i] || p.Index != uint64(10+i) || p.Term != 3 || p.Bytes != int64(len(states[i])) {
+			if !bytes.Equal(got[i], states[i]) || p.Shard != head.Shards[i] || p.Index != uint64(10+i) || p.Term != 3 ||
+				p.Bytes != int64(len(states[i])) {
 				t.Errorf("part %d is %+v, with %d bytes, want %d", i, p, len(got[i]), len(states[i]))
 			}
 		}
@@ -116,7 +117,8 @@ func TestDamage(t *testing.T) {
 	}
 	flipped := bytes.Clone(whole)
 	flipped[len(magic)+1+frameBytes] ^= 1
-	if _, err := NewReader(bytes.NewReader(flipped), ""); err == nil || !strings.HasSuffix(err.Error(), "the checksum of a block does not match") {
+	if _, err := NewReader(bytes.NewReader(flipped), ""); err == nil || !strings.HasSuffix(err.Error(),
+		"the checksum of a block does not match") {
 		t.Errorf("NewReader of a head with another bit: %v", err)
 	}
 	refused("something behind the end", append(bytes.Clone(whole), 0))
@@ -167,9 +169,9 @@ func TestNoBackup(t *testing.T) {
 		text string
 		want error
 	}{
-		{"", ErrNotBackup}, {"pawl", ErrNotBackup}, {magic, ErrNotBackup}, {"#!/bin/sh\n", ErrNotBackup}, {"pawli\x01" + strings.Repeat("x", 100), ErrNotBackup},
-		{magic + "\x02" + strings.Repeat("x", 100), ErrVersion}, {magic + "\x01", ErrDamaged},
-		{magic + "\x01h\xff\xff\xff\xff", ErrDamaged}, // a length that would take all memory
+		{"", ErrNotBackup}, {"pawl", ErrNotBackup}, {magic, ErrNotBackup}, {"#!/bin/sh\n", ErrNotBackup},
+		{"pawli\x01" + strings.Repeat("x", 100), ErrNotBackup}, {magic + "\x02" + strings.Repeat("x", 100), ErrVersion},
+		{magic + "\x01", ErrDamaged}, {magic + "\x01h\xff\xff\xff\xff", ErrDamaged}, // a length that would take all memory
 	} {
 		if _, err := NewReader(strings.NewReader(c.text), ""); !errors.Is(err, c.want) {
 			t.Errorf("NewReader(%q): %v, want %v", c.text, err, c.want)
@@ -374,8 +376,8 @@ func TestFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = "pawlb\x01" +
-		"h\x00\x00\x00]{\"cluster\":\"c\",\"node\":\"n\",\"program\":\"p\",\"level\":1,\"time\":\"2026-02-03T04:05:06Z\",\"shards\":[0]}3O\x17\xa2" +
-		"d\x00\x00\x00\x04rowsYFH\x99" +
+		"h\x00\x00\x00]{\"cluster\":\"c\",\"node\":\"n\",\"program\":\"p\",\"level\":1,\"time\":\"2026-02-03T04:05:06Z\"," +
+		"\"shards\":[0]}3O\x17\xa2d\x00\x00\x00\x04rowsYFH\x99" +
 		"p\x00\x00\x00`{\"shard\":0,\"index\":2,\"term\":1,\"bytes\":4,\"sha256\":\"vFHp5l154ckLpUSrLq4QRMzfjBr3pVm6N1y6Qnb32Z4=\"}V|\xf0\xe8" +
 		"e\x00\x00\x00O{\"parts\":1,\"bytes\":226,\"sha256\":\"/OemdlTVhExlC9SoQ4XGCw1+QICUnzk0a+NiTFi/A2s=\"}@\x10\xcc\x12"
 	if got := b.String(); got != want {

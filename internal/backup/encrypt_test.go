@@ -125,7 +125,8 @@ func TestCheckKey(t *testing.T) {
 			t.Errorf("a key of %d: %v", len(ok), err)
 		}
 	}
-	for _, bad := range []string{"", strings.Repeat("k", minKey-1), strings.Repeat("k", maxKey+1), key + " ", key + "\n" + key, key + "é", key + "\x7f"} {
+	for _, bad := range []string{"", strings.Repeat("k", minKey-1), strings.Repeat("k", maxKey+1), key + " ", key + "\n" + key,
+		key + "é", key + "\x7f"} {
 		if err := CheckKey(bad); err == nil || bad != "" && strings.Contains(err.Error(), bad) {
 			t.Errorf("the key %q: %v", bad, err)
 		}

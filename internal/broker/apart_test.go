@@ -24,8 +24,8 @@ var damages = map[string]func(row []byte) []byte{
 	"nothing":         func([]byte) []byte { return nil },
 }
 
-// A shard whose rows are spoilt, those of one table at a time, goes on: leases end, delays, retries and schedules of other queues are on time, and
-// messages to other shards are delivered. Nothing panics a node.
+// A shard whose rows are spoilt, those of one table at a time, goes on: leases end, delays, retries and schedules of
+// other queues are on time, and messages to other shards are delivered. Nothing panics a node.
 func TestDamagedRowsStopNothing(t *testing.T) {
 	const tables = "esircalLwdkquJjgCybQnSBpPhDofGMOmWNztv"
 	for what, spoil := range damages {
@@ -148,14 +148,16 @@ func (w *world) mustGoOn(damaged, queue string) {
 		return states, nil
 	})
 	w.must(err)
-	for typ, want := range map[string]string{"lease": "ready", "retry": "ready", "parent": "succeeded", "dies": "dead", "ready": "ready", "delayed": "ready", "expires": "discarded", "tick": "ready"} {
+	for typ, want := range map[string]string{"lease": "ready", "retry": "ready", "parent": "succeeded", "dies": "dead", "ready": "ready",
+		"delayed": "ready", "expires": "discarded", "tick": "ready"} {
 		if states[typ] != want {
 			w.t.Errorf("with damaged rows of table %s, the task %q of another queue is %q, want %q", damaged, typ, states[typ], want)
 		}
 	}
 }
 
-// mustNameApart checks that the log names each row that was set apart, that the table has it, and that the status of its namespace counts it.
+// mustNameApart checks that the log names each row that was set apart, that the table has it, and that the status of
+// its namespace counts it.
 func (w *world) mustNameApart() {
 	w.t.Helper()
 	r, err := w.replica(one)
@@ -337,7 +339,8 @@ func TestDamageInLoops(t *testing.T) {
 		}
 		var running []task.ID
 		for i := range 2 {
-			out, err := StartOperation.Call(ctx, w, NewOperation{OnShard: OnShard{one, ns}, Spec: OperationSpec{Action: task.Cancel, Filter: ready("b"), Rate: 0.001, Request: task.NewID(one, 1, uint64(i))}})
+			out, err := StartOperation.Call(ctx, w, NewOperation{OnShard: OnShard{one, ns}, Spec: OperationSpec{Action: task.Cancel,
+				Filter: ready("b"), Rate: 0.001, Request: task.NewID(one, 1, uint64(i))}})
 			w.must(err)
 			running = append(running, out.View.ID)
 		}
@@ -356,7 +359,8 @@ func TestDamageInLoops(t *testing.T) {
 		if w.must(err); n[ns] != 2 {
 			t.Errorf("%d rows are set apart, want the dead letter and the operation", n[ns])
 		}
-		if list, err := ListOperations.Call(ctx, w, OperationList{OnShard: OnShard{one, ns}, Limit: 10}); err != nil || len(list.Page.Operations) != 1 {
+		if list, err := ListOperations.Call(ctx, w, OperationList{OnShard: OnShard{one, ns}, Limit: 10}); err != nil ||
+			len(list.Page.Operations) != 1 {
 			t.Errorf("ListOperations = %+v, %v, want one", list, err)
 		}
 	})

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"github.com/pawlq/pawl/internal/broker/tasklog"
 	"time"
 
 	"github.com/pawlq/pawl/internal/archive"
@@ -37,7 +38,7 @@ func (b *Broker) archiveDead(ns, cause string, views []*View) error {
 		return task.Unavailable(time.Second, "the dead-letter archive can't be written")
 	}
 	for _, v := range views {
-		b.cfg.Logger.Info("dead letter archived", append(ViewAttrs(v), "reason", v.Exec.Reason, "cause", cause)...)
+		b.cfg.Logger.Info("dead letter archived", append(tasklog.OfView(v), "reason", v.Exec.Reason, "cause", cause)...)
 	}
 	return nil
 }

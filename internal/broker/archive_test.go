@@ -9,8 +9,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Everything about a dead letter is archived: of a task of which everything is set, no field of the record is empty, except for the times when a task
-// is due, which only follow-up tasks have.
+// Everything about a dead letter is archived: of a task of which everything is set, no field of the record is empty,
+// except for the times when a task is due, which only follow-up tasks have.
 func TestEverythingIsArchived(t *testing.T) {
 	v := &View{Envelope: &schema.Envelope{}, Exec: &schema.Exec{}}
 	fill(reflect.ValueOf(v).Elem())
@@ -21,7 +21,8 @@ func TestEverythingIsArchived(t *testing.T) {
 	v.Then = []schema.Follower{{Spec: task.EncodeSpec(&next)}, {Spec: []byte{0xff}}}
 	r := recordOf(v)
 	r.Cause, r.ArchivedAt = causeDiscard, time.Unix(1, 0)
-	if len(r.Then) != 1 || r.Then[0].Type != "next" || time.Duration(r.Then[0].Delay) != time.Hour || len(r.Then[0].Then) != 1 || !r.Then[0].Then[0].RunAt.Equal(time.Unix(5, 0)) {
+	if len(r.Then) != 1 || r.Then[0].Type != "next" || time.Duration(r.Then[0].Delay) != time.Hour || len(r.Then[0].Then) != 1 ||
+		!r.Then[0].Then[0].RunAt.Equal(time.Unix(5, 0)) {
 		t.Errorf("the follow-up tasks are archived as %+v", r.Then)
 	}
 	r.Delay, r.RunAt, r.Then = 1, time.Unix(1, 0), nil // a dead letter itself was due long ago

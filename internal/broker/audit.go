@@ -58,7 +58,8 @@ type selectionFacts struct {
 
 func (s *Selection) facts() *selectionFacts {
 	f := &s.Filter
-	out := &selectionFacts{State: s.State, IDs: len(s.IDs), Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error, Print: f.Fingerprint, Max: s.Max, Rate: s.Rate}
+	out := &selectionFacts{State: s.State, IDs: len(s.IDs), Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error,
+		Print: f.Fingerprint, Max: s.Max, Rate: s.Rate}
 	if f.Text != "" {
 		out.Text = fmt.Sprintf("%d bytes", len(f.Text))
 	}

@@ -110,7 +110,8 @@ func BenchmarkClaimAck(b *testing.B) {
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			got, _, err := br.Claim(context.Background(), one, ClaimCall{Namespace: ns, Queues: []Share{{Queue: "q"}}, Max: batch, MaxBytes: 4 << 20}, 0)
+			got, _, err := br.Claim(context.Background(), one, ClaimCall{Namespace: ns, Queues: []Share{{Queue: "q"}}, Max: batch,
+				MaxBytes: 4 << 20}, 0)
 			if err != nil {
 				b.Error(err)
 			}

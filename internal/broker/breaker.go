@@ -24,7 +24,8 @@ type BreakersClosed struct {
 
 // CloseBreakers closes breakers by hand. Running it twice is harmless: a breaker that has opened again in the meantime is closed
 // again, as the operator asked.
-var CloseBreakers = changes(verb.Rule{Name: "close-breakers", Idempotent: true}, func(round *engine.Round, q *BreakersOf) (out BreakersClosed, err error) {
+var CloseBreakers = changes(verb.Rule{Name: "close-breakers", Idempotent: true}, func(round *engine.Round,
+	q *BreakersOf) (out BreakersClosed, err error) {
 	out.Closed, err = auditlog.CloseBreakers(round, q.By, q.Namespace, q.Queue, q.Type)
 	return out, err
 })

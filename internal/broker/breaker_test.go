@@ -58,7 +58,8 @@ func TestBreakersAreLogged(t *testing.T) {
 		line("breaker closed", "queue=a", "type=job", "by=probes")
 		fail("again")
 		fail("again")
-		if out, err := CloseBreakers.Call(context.Background(), w, BreakersOf{OnQueue: OnQueue{OnShard{one, ns}, "a"}}); out.Closed != 1 || err != nil {
+		if out, err := CloseBreakers.Call(context.Background(), w, BreakersOf{OnQueue: OnQueue{OnShard{one, ns}, "a"}}); out.Closed != 1 ||
+			err != nil {
 			t.Errorf("CloseBreakers closed %d, %v, want 1", out.Closed, err)
 		}
 		line("breaker closed", "by=operator")
@@ -77,7 +78,8 @@ func TestBreakersAreLogged(t *testing.T) {
 		}; !slices.Equal(told, want) {
 			t.Errorf("events: %q, want %q", told, want)
 		}
-		if opened, closed := strings.Count(w.log.String(), "breaker opened"), strings.Count(w.log.String(), "breaker closed"); opened != 3 || closed != 2 {
+		if opened, closed := strings.Count(w.log.String(), "breaker opened"), strings.Count(w.log.String(), "breaker closed"); opened != 3 ||
+			closed != 2 {
 			t.Errorf("%d lines report an opened breaker, want 3, and %d a closed one, want 2: %s", opened, closed, w.log.String())
 		}
 	})
@@ -89,7 +91,8 @@ func TestBreakerLogLinesAreBounded(t *testing.T) {
 		var log syncBuffer
 		r := &replica{log: slog.New(slog.NewTextHandler(&log, nil))}
 		r.logBreakers(make([]breaker.Change, 100+more))
-		if n := strings.Count(log.String(), "breaker opened"); n != 100 || strings.Contains(log.String(), `"more breakers opened or closed" count=1`) != (more > 0) {
+		if n := strings.Count(log.String(), "breaker opened"); n != 100 || strings.Contains(log.String(),
+			`"more breakers opened or closed" count=1`) != (more > 0) {
 			t.Errorf("with %d changes over the limit, the log has %d lines: %s", more, n, log.String())
 		}
 	}

@@ -34,7 +34,8 @@ type Config struct {
 	EnsureQueue func(ctx context.Context, shard uint32, ns, queue string) error
 	// SendOutbox delivers messages to their shards and returns a result for each. The outbox sender calls it.
 	SendOutbox func(ctx context.Context, ns string, messages []*OutboxMessage) []Enqueued
-	// ShardOf returns the shard to which SendOutbox delivers the tasks of a queue's slot, as far as this node knows without asking; 0: it does not.
+	// ShardOf returns the shard to which SendOutbox delivers the tasks of a queue's slot, as far as this node knows
+	// without asking; 0: it does not.
 	ShardOf func(ns, queue string, slot int) uint32
 	// RunStep runs a step of an operation in a shard, wherever it is led, by calling the verb RunStep there.
 	RunStep func(ctx context.Context, shard uint32, ns string, c StepCall) (StepAnswer, error)
@@ -49,7 +50,7 @@ type Config struct {
 	// Stats records what happens in the shards that this node leads; nil: nothing is recorded.
 	Stats  *stats.Recorder
 	Logger *slog.Logger
-	// LogHeaders names the headers included in a dead letter's log line, as returned by logheaders.Parse.
+	// LogHeaders names the headers included in a dead letter's log line, as returned by tasklog.Parse.
 	LogHeaders []string
 }
 
@@ -220,8 +221,8 @@ func read[T any](ctx context.Context, r *replica, fn func(store.Reader) (T, erro
 // maxDamages is how many rows one call may have set apart before it fails.
 const maxDamages = 10
 
-// setDamageApart sets apart the row on which a call has failed, if others need it too: it would stop a queue, a namespace, or a loop. It reports
-// whether the call may run again.
+// setDamageApart sets apart the row on which a call has failed, if others need it too: it would stop a queue, a
+// namespace, or a loop. It reports whether the call may run again.
 func (r *replica) setDamageApart(ctx context.Context, err error) bool {
 	var damage *schema.DamageError
 	if !errors.As(err, &damage) || len(damage.Key) == 0 {
@@ -306,7 +307,8 @@ func (e *UnknownError) Unwrap() []error { return []error{e.Refusal, ErrUnknown} 
 func partlyDone(err error, done int64) error {
 	var notLeader *NotLeader
 	if done > 0 && errors.As(err, &notLeader) {
-		return task.Unavailable(unknownRetryAfter, "%v: the leader changed when %d tasks were done; repeat the call for the rest", notLeader, done)
+		return task.Unavailable(unknownRetryAfter, "%v: the leader changed when %d tasks were done; repeat the call for the rest", notLeader,
+			done)
 	}
 	return err
 }

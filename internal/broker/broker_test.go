@@ -98,8 +98,8 @@ func (w *world) pass(d time.Duration) {
 // longest is how long a test may wait for something, in fake time, in addition to the time that it lets pass.
 const longest = 2 * time.Hour
 
-// smallSegment is the segment size of a node in memory. Segments of the Raft log are filled with zeros up front: at the size used on disk, that would
-// cost more than most tests.
+// smallSegment is the segment size of a node in memory. Segments of the Raft log are filled with zeros up front: at the
+// size used on disk, that would cost more than most tests.
 const smallSegment = 256 << 10
 
 // patience ends a test that waits for something that never comes. Otherwise it would wait forever: the shards' clocks keep fake time going.
@@ -161,7 +161,8 @@ func inWorld(t *testing.T, test func(w *world)) {
 			w.must(err)
 			var group *shard.Shard
 			w.must(w.Add(id, func(h shard.Hooks) (*shard.Shard, error) {
-				group, err = shard.Start(shard.Config{ID: id, Replica: 1, Voters: []uint64{1}, Log: logs, State: state, Hooks: h, Time: src, Fatal: fatal})
+				group, err = shard.Start(shard.Config{ID: id, Replica: 1, Voters: []uint64{1}, Log: logs, State: state, Hooks: h,
+					Time: src, Fatal: fatal})
 				return group, err
 			}))
 			return func() {
@@ -501,7 +502,8 @@ func TestTimePasses(t *testing.T) {
 		if len(again) != 1 || again[0].Exec.Attempt() != 2 || time.Since(began) > 41*time.Second {
 			t.Fatalf("after the lease expired, the task was claimed again after %s: %v", time.Since(began), again)
 		}
-		if s := w.settle(Settle{Verb: Ack, Hold: hold(got[0])}); !errors.Is(s.Err, &task.Error{Code: task.CodeStaleClaim, Reason: task.StaleReclaimed}) {
+		if s := w.settle(Settle{Verb: Ack, Hold: hold(got[0])}); !errors.Is(s.Err, &task.Error{Code: task.CodeStaleClaim,
+			Reason: task.StaleReclaimed}) {
 			t.Errorf("ack by the first holder: %v, want a stale claim", s.Err)
 		}
 		if s := w.settle(Settle{Verb: Ack, Hold: hold(again[0])}); s.Err != nil {
@@ -582,7 +584,8 @@ func TestResultIsWaitedFor(t *testing.T) {
 		if string(a.v.Result.Data) != "42" || time.Since(began) > time.Second {
 			t.Errorf("result %q arrived %s after the ack", a.v.Result.Data, time.Since(began))
 		}
-		if v, _, err := w.Task(context.Background(), ns, w.enqueue(task.Spec{Queue: "a"})[0], 5*time.Second); err != nil || v.Exec.State != task.Ready {
+		if v, _, err := w.Task(context.Background(), ns, w.enqueue(task.Spec{Queue: "a"})[0], 5*time.Second); err != nil ||
+			v.Exec.State != task.Ready {
 			t.Errorf("a wait for a task that did not end returned %+v, %v", v, err)
 		}
 	})
@@ -624,8 +627,8 @@ func TestDeadLettersAreLoggedAndArchived(t *testing.T) {
 		claimed := <-w.claim(context.Background(), call("a"), 0)
 		w.settle(Settle{Verb: Fail, Hold: hold(claimed[0]), Fail: Failing{Failure: Failure{Message: "smtp closed"}}})
 		line := w.log.String()
-		for _, want := range []string{"dead-lettered", "task_id=" + claimed[0].ID.String(), "queue=a", "type=job", "attempt=1", "reason=attempts_exhausted", `error="smtp closed"`,
-			"trace_id=0af7651916cd43dd8448eb211c80319c", "span_id=b7ad6b7169203331"} {
+		for _, want := range []string{"dead-lettered", "task_id=" + claimed[0].ID.String(), "queue=a", "type=job", "attempt=1",
+			"reason=attempts_exhausted", `error="smtp closed"`, "trace_id=0af7651916cd43dd8448eb211c80319c", "span_id=b7ad6b7169203331"} {
 			if !strings.Contains(line, want) {
 				t.Errorf("the log line lacks %q: %s", want, line)
 			}
@@ -638,7 +641,8 @@ func TestDeadLettersAreLoggedAndArchived(t *testing.T) {
 			t.Errorf("Task after the retention: %v, want ErrNotFound", err)
 		}
 		tasks := w.archived("a")
-		if len(tasks) != 1 || tasks[0].ID != claimed[0].ID.String() || tasks[0].Attempts[0].Message != "smtp closed" || string(tasks[0].Payload) != `"secret"` || tasks[0].Cause != "retention" {
+		if len(tasks) != 1 || tasks[0].ID != claimed[0].ID.String() || tasks[0].Attempts[0].Message != "smtp closed" ||
+			string(tasks[0].Payload) != `"secret"` || tasks[0].Cause != "retention" {
 			t.Fatalf("archived are %+v, want the dead letter", tasks)
 		}
 	})
@@ -684,8 +688,8 @@ func TestDiscardWaitsForTheArchive(t *testing.T) {
 			return err
 		},
 		"an operation": func(w *world, _ task.ID, state task.State) error {
-			_, err := RunStep.Call(ctx, w, StepOrder{OnShard{one, ns}, StepCall{Operation: task.NewID(one, 1, uint64(state)), Step: 1, Action: task.Discard,
-				Filter: Filter{States: []task.State{state}}, Count: 10}})
+			_, err := RunStep.Call(ctx, w, StepOrder{OnShard{one, ns}, StepCall{Operation: task.NewID(one, 1, uint64(state)), Step: 1,
+				Action: task.Discard, Filter: Filter{States: []task.State{state}}, Count: 10}})
 			return err
 		},
 	}
@@ -693,7 +697,8 @@ func TestDiscardWaitsForTheArchive(t *testing.T) {
 		for _, state := range []task.State{task.Dead, task.Poisoned} {
 			for way, discard := range ways {
 				what := fmt.Sprintf("%s of a task that is %s", way, state)
-				id := w.deadLetter(task.Spec{Queue: "a"}, Failing{Action: map[task.State]FailResult{task.Dead: FailDead, task.Poisoned: FailPoison}[state]})
+				id := w.deadLetter(task.Spec{Queue: "a"}, Failing{Action: map[task.State]FailResult{task.Dead: FailDead,
+					task.Poisoned: FailPoison}[state]})
 				w.dead.full.Store(true)
 				if err := discard(w, id, state); !errors.Is(err, task.ErrUnavailable) {
 					t.Errorf("%s with a full archive: %v, want unavailable", what, err)
@@ -719,8 +724,8 @@ func TestOnlyDeadLettersAreArchived(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ids := w.enqueue(task.Spec{Queue: "a"}, task.Spec{Queue: "a"})
 		w.must(operateTask(context.Background(), w.Broker, Discard, ids[0]))
-		out, err := RunStep.Call(context.Background(), w, StepOrder{OnShard{one, ns}, StepCall{Operation: task.NewID(one, 1, 1), Step: 2, Action: task.Discard,
-			Filter: ready("a"), Count: 10}})
+		out, err := RunStep.Call(context.Background(), w, StepOrder{OnShard{one, ns}, StepCall{Operation: task.NewID(one, 1, 1), Step: 2,
+			Action: task.Discard, Filter: ready("a"), Count: 10}})
 		if err != nil || out.Step.Done != 1 {
 			t.Errorf("discard by an operation = %+v, %v, want 1 done", out.Step, err)
 		}
@@ -775,7 +780,8 @@ func TestReplayByFilter(t *testing.T) {
 		}
 		began := time.Now()
 		for i := range 4 { // two a second
-			if got := <-w.claim(context.Background(), call("a"), time.Minute); len(got) != 1 || time.Since(began).Round(100*time.Millisecond) != time.Duration(i)*500*time.Millisecond {
+			if got := <-w.claim(context.Background(), call("a"), time.Minute); len(got) != 1 ||
+				time.Since(began).Round(100*time.Millisecond) != time.Duration(i)*500*time.Millisecond {
 				t.Fatalf("replayed task %d was claimed after %s: %v", i, time.Since(began), got)
 			}
 		}
@@ -800,7 +806,8 @@ func TestCancelMessage(t *testing.T) {
 		for i, c := range []struct {
 			call TaskCommand
 			want task.State
-		}{{message, task.Cancelled}, {retry, task.Ready}, {message, task.Ready}, {cancel, task.Cancelled}, {retry, task.Ready}, {cancel, task.Cancelled}} {
+		}{{message, task.Cancelled}, {retry, task.Ready}, {message, task.Ready}, {cancel, task.Cancelled}, {retry, task.Ready},
+			{cancel, task.Cancelled}} {
 			out, err := OperateTask.Call(context.Background(), w, c.call)
 			if w.must(err); out.View.Exec.State != c.want {
 				t.Errorf("after call %d, a %s, the task is %s, want %s", i+1, c.call.Verb, out.View.Exec.State, c.want)
@@ -824,7 +831,8 @@ func TestOrders(t *testing.T) {
 		}
 		id := w.enqueue(task.Spec{Queue: "a", Delay: time.Hour})[0]
 		on := OnTask{ID: id}
-		if v := do(TaskCommand{Verb: Update, OnTask: on, Edit: Edit{Priority: task.High}}); v.Exec.State != task.Scheduled || v.Exec.Priority != task.High {
+		if v := do(TaskCommand{Verb: Update, OnTask: on, Edit: Edit{Priority: task.High}}); v.Exec.State != task.Scheduled ||
+			v.Exec.Priority != task.High {
 			t.Errorf("after Update the task is %s at priority %s", v.Exec.State, v.Exec.Priority)
 		}
 		if v := do(TaskCommand{Verb: RunNow, OnTask: on}); v.Exec.State != task.Ready {
@@ -844,7 +852,8 @@ func TestOrders(t *testing.T) {
 		if v := do(TaskCommand{Verb: Discard, OnTask: on}); v.Exec.State != task.Discarded {
 			t.Errorf("after Discard the task is %s", v.Exec.State)
 		}
-		if _, err := OperateTask.Call(ctx, w, TaskCommand{Verb: Retry, OnTask: OnTask{ns, task.NewID(one, 1, 1)}}); !errors.Is(err, task.ErrNotFound) {
+		if _, err := OperateTask.Call(ctx, w, TaskCommand{Verb: Retry, OnTask: OnTask{ns, task.NewID(one, 1, 1)}}); !errors.Is(err,
+			task.ErrNotFound) {
 			t.Errorf("Retry of an unknown task: %v, want ErrNotFound", err)
 		}
 		var notLeader *NotLeader
@@ -867,7 +876,8 @@ func TestNewTasks(t *testing.T) {
 		r, err := w.replica(one)
 		w.must(err)
 		request := task.NewID(one, 1, 1)
-		tasks, queues := r.newTasks(ns, []task.Spec{{Queue: "a", RequestID: request}, {Queue: "b"}, {Queue: "a", RequestID: request}, {Queue: "b"}, {Queue: "b", RequestID: task.ID{6: 0x40}}})
+		tasks, queues := r.newTasks(ns, []task.Spec{{Queue: "a", RequestID: request}, {Queue: "b"}, {Queue: "a", RequestID: request},
+			{Queue: "b"}, {Queue: "b", RequestID: task.ID{6: 0x40}}})
 		if !slices.Equal(queues, []string{"a", "b"}) {
 			t.Errorf("newTasks lists the queues %q, want a and b", queues)
 		}
@@ -919,7 +929,8 @@ func TestTicksAreTraced(t *testing.T) {
 		w.pass(time.Hour + time.Second)
 		got := <-w.claim(ctx, call("a"), 0)
 		spans := w.spans.Ended()
-		if len(got) != 1 || len(spans) != 1 || got[0].Headers["traceparent"] != fmt.Sprintf("00-%s-%s-01", spans[0].SpanContext().TraceID(), spans[0].SpanContext().SpanID()) {
+		if len(got) != 1 || len(spans) != 1 || got[0].Headers["traceparent"] != fmt.Sprintf("00-%s-%s-01", spans[0].SpanContext().TraceID(),
+			spans[0].SpanContext().SpanID()) {
 			t.Fatalf("got %d tasks and %d spans, want one of each with the same trace context", len(got), len(spans))
 		}
 		said := fmt.Sprint(spans[0].Attributes())
@@ -941,7 +952,8 @@ func TestHandoversLogNoWarning(t *testing.T) {
 	}
 	r.warn("bringing messages", &NotLeader{Shard: 2})
 	r.warn("archiving", errors.New("the disk is full"))
-	if said := log.String(); strings.Count(said, "level=WARN") != 2 || !strings.Contains(said, "shard 2") || !strings.Contains(said, "the disk is full") {
+	if said := log.String(); strings.Count(said, "level=WARN") != 2 || !strings.Contains(said, "shard 2") ||
+		!strings.Contains(said, "the disk is full") {
 		t.Errorf("other failures logged %q", said)
 	}
 }

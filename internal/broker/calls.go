@@ -78,7 +78,8 @@ func (m *movedSlots) enqueue(round *engine.Round, n *engine.NewTask) (engine.Acc
 	return a, err
 }
 
-// withQueues runs a call in a shard that needs copies of the given queues. It fetches them first if one is missing, or too old for the call.
+// withQueues runs a call in a shard that needs copies of the given queues. It fetches them first if one is missing, or
+// too old for the call.
 func withQueues[T any](ctx context.Context, r *replica, ns string, queues []string, fn func(*engine.Round) (T, error)) (T, Stamp, error) {
 	out, at, err := changeOf(ctx, r, ns, func(round *engine.Round) (out T, err error) {
 		for _, q := range queues {
@@ -125,8 +126,9 @@ func (r *replica) newTasks(ns string, specs []task.Spec) (tasks []engine.NewTask
 	return tasks, queues
 }
 
-// requestBits derives the random part of a task's or a group's id from the request id, so that a repeated request names the same one. The kind keeps
-// apart the ids of a task and a group that were created with the same request id: some tables have rows of both.
+// requestBits derives the random part of a task's or a group's id from the request id, so that a repeated request names
+// the same one. The kind keeps apart the ids of a task and a group that were created with the same request id: some
+// tables have rows of both.
 func requestBits(kind, ns string, request task.ID) uint64 {
 	var d xxhash.Digest
 	d.ResetWithSeed(binary.BigEndian.Uint64(request[:8]))
@@ -242,7 +244,8 @@ func (b *Broker) Task(ctx context.Context, ns string, id task.ID, wait time.Dura
 }
 
 // taskOnce reads a task and waits for its end, or until it must be read again because leadership has changed.
-func (r *replica) taskOnce(ctx context.Context, id task.ID, show func(store.Reader) (*View, error), timeout <-chan time.Time) (v *View, at Stamp, again bool, err error) {
+func (r *replica) taskOnce(ctx context.Context, id task.ID, show func(store.Reader) (*View, error), timeout <-chan time.Time) (v *View,
+	at Stamp, again bool, err error) {
 	changed, forget := r.results.wait(id)
 	defer forget()
 	v, at, err = read(ctx, r, show)

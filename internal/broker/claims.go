@@ -49,7 +49,8 @@ func (b *Broker) Claim(ctx context.Context, shardID uint32, c ClaimCall, wait ti
 }
 
 // claimOnce runs a claim in a round and waits for its answer. If done is false, the claim must be repeated.
-func (r *replica) claimOnce(ctx context.Context, w *waiting.Claim, park bool, timeout <-chan time.Time) (d waiting.Delivery, done bool, err error) {
+func (r *replica) claimOnce(ctx context.Context, w *waiting.Claim, park bool, timeout <-chan time.Time) (d waiting.Delivery,
+	done bool, err error) {
 	again, at, err := changeOf(ctx, r, w.Call.Namespace, func(round *engine.Round) (again []Claimed, err error) {
 		w.Call.Entropy = rand.Uint64()
 		r.polls.Note(w, round.Now())

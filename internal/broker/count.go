@@ -71,9 +71,9 @@ func eventOf(t *engine.Transition, now Time) stats.Event {
 const maxErrorKept = 256
 
 // attemptCounts maps the outcome of an attempt to its counter. If the task ends with its attempt, its state is counted instead.
-var attemptCounts = [...]stats.Set{task.OutcomeSucceeded: 1 << stats.Succeeded, task.OutcomeFailed: 1 << stats.Failed, task.OutcomeDead: 1 << stats.Failed,
-	task.OutcomeLeaseLost: 1 << stats.Crashed, task.OutcomeTimedOut: 1 << stats.TimedOut, task.OutcomeLeaderless: 1 << stats.Leaderless,
-	task.OutcomeReleased: 1 << stats.Released, task.OutcomeSnoozed: 1 << stats.Snoozed}
+var attemptCounts = [...]stats.Set{task.OutcomeSucceeded: 1 << stats.Succeeded, task.OutcomeFailed: 1 << stats.Failed,
+	task.OutcomeDead: 1 << stats.Failed, task.OutcomeLeaseLost: 1 << stats.Crashed, task.OutcomeTimedOut: 1 << stats.TimedOut,
+	task.OutcomeLeaderless: 1 << stats.Leaderless, task.OutcomeReleased: 1 << stats.Released, task.OutcomeSnoozed: 1 << stats.Snoozed}
 
 func discardCounter(reason string) stats.Counter {
 	switch reason {

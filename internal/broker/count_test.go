@@ -28,28 +28,42 @@ func TestCountedTransitions(t *testing.T) {
 		{"created", engine.Transition{To: in(task.Ready, "")}, []stats.Counter{stats.Enqueued}, -1},
 		{"due", engine.Transition{From: in(task.Scheduled, ""), To: in(task.Ready, "")}, nil, -1},
 		{"claimed", engine.Transition{From: in(task.Ready, ""), To: in(task.Claimed, "")}, []stats.Counter{stats.Claimed}, -1},
-		{"acked", engine.Transition{From: in(task.Claimed, ""), To: in(task.Succeeded, ""), Outcome: task.OutcomeSucceeded}, []stats.Counter{stats.Succeeded}, 3 * time.Second},
-		{"failed", engine.Transition{From: in(task.Claimed, ""), To: in(task.Retrying, ""), Outcome: task.OutcomeFailed}, []stats.Counter{stats.Failed}, 3 * time.Second},
-		{"failed for good", engine.Transition{From: in(task.Claimed, ""), To: in(task.Dead, ""), Outcome: task.OutcomeDead}, []stats.Counter{stats.Failed, stats.Dead}, 3 * time.Second},
-		{"poisoned", engine.Transition{From: in(task.Claimed, ""), To: in(task.Poisoned, ""), Outcome: task.OutcomePoisoned}, []stats.Counter{stats.Poisoned}, 3 * time.Second},
-		{"discarded", engine.Transition{From: in(task.Claimed, ""), To: in(task.Discarded, "handler"), Outcome: task.OutcomeDiscarded}, []stats.Counter{stats.Discarded}, 3 * time.Second},
+		{"acked", engine.Transition{From: in(task.Claimed, ""), To: in(task.Succeeded, ""), Outcome: task.OutcomeSucceeded},
+			[]stats.Counter{stats.Succeeded}, 3 * time.Second},
+		{"failed", engine.Transition{From: in(task.Claimed, ""), To: in(task.Retrying, ""), Outcome: task.OutcomeFailed},
+			[]stats.Counter{stats.Failed}, 3 * time.Second},
+		{"failed for good", engine.Transition{From: in(task.Claimed, ""), To: in(task.Dead, ""), Outcome: task.OutcomeDead},
+			[]stats.Counter{stats.Failed, stats.Dead}, 3 * time.Second},
+		{"poisoned", engine.Transition{From: in(task.Claimed, ""), To: in(task.Poisoned, ""), Outcome: task.OutcomePoisoned},
+			[]stats.Counter{stats.Poisoned}, 3 * time.Second},
+		{"discarded", engine.Transition{From: in(task.Claimed, ""), To: in(task.Discarded, "handler"), Outcome: task.OutcomeDiscarded},
+			[]stats.Counter{stats.Discarded}, 3 * time.Second},
 		{"expired", engine.Transition{From: in(task.Ready, ""), To: in(task.Discarded, task.ReasonExpired)}, []stats.Counter{stats.Expired}, -1},
 		{"moved", engine.Transition{From: in(task.Ready, ""), To: in(task.Discarded, task.ReasonMoved)}, []stats.Counter{stats.Moved}, -1},
-		{"crashed", engine.Transition{From: in(task.Claimed, ""), To: in(task.Ready, ""), Outcome: task.OutcomeLeaseLost}, []stats.Counter{stats.Crashed}, 3 * time.Second},
-		{"crashed for good", engine.Transition{From: in(task.Claimed, ""), To: in(task.Dead, ""), Outcome: task.OutcomeLeaseLost}, []stats.Counter{stats.Crashed, stats.Dead}, 3 * time.Second},
-		{"timed out", engine.Transition{From: in(task.Claimed, ""), To: in(task.Retrying, ""), Outcome: task.OutcomeTimedOut}, []stats.Counter{stats.TimedOut}, 3 * time.Second},
-		{"without a leader", engine.Transition{From: in(task.Claimed, ""), To: in(task.Ready, ""), Outcome: task.OutcomeLeaderless}, []stats.Counter{stats.Leaderless}, 3 * time.Second},
-		{"given back", engine.Transition{From: in(task.Claimed, ""), To: in(task.Ready, ""), Outcome: task.OutcomeReleased}, []stats.Counter{stats.Released}, 3 * time.Second},
-		{"put off", engine.Transition{From: in(task.Claimed, ""), To: in(task.Scheduled, ""), Outcome: task.OutcomeSnoozed}, []stats.Counter{stats.Snoozed}, 3 * time.Second},
-		{"cancelled", engine.Transition{From: in(task.Claimed, ""), To: in(task.Cancelled, ""), Outcome: task.OutcomeCancelled}, []stats.Counter{stats.Cancelled}, 3 * time.Second},
-		{"ended as a later release says", engine.Transition{From: in(task.Claimed, ""), To: in(task.Ready, ""), Outcome: task.Outcome(len(attemptCounts))}, nil, 3 * time.Second},
+		{"crashed", engine.Transition{From: in(task.Claimed, ""), To: in(task.Ready, ""), Outcome: task.OutcomeLeaseLost},
+			[]stats.Counter{stats.Crashed}, 3 * time.Second},
+		{"crashed for good", engine.Transition{From: in(task.Claimed, ""), To: in(task.Dead, ""), Outcome: task.OutcomeLeaseLost},
+			[]stats.Counter{stats.Crashed, stats.Dead}, 3 * time.Second},
+		{"timed out", engine.Transition{From: in(task.Claimed, ""), To: in(task.Retrying, ""), Outcome: task.OutcomeTimedOut},
+			[]stats.Counter{stats.TimedOut}, 3 * time.Second},
+		{"without a leader", engine.Transition{From: in(task.Claimed, ""), To: in(task.Ready, ""), Outcome: task.OutcomeLeaderless},
+			[]stats.Counter{stats.Leaderless}, 3 * time.Second},
+		{"given back", engine.Transition{From: in(task.Claimed, ""), To: in(task.Ready, ""), Outcome: task.OutcomeReleased},
+			[]stats.Counter{stats.Released}, 3 * time.Second},
+		{"put off", engine.Transition{From: in(task.Claimed, ""), To: in(task.Scheduled, ""), Outcome: task.OutcomeSnoozed},
+			[]stats.Counter{stats.Snoozed}, 3 * time.Second},
+		{"cancelled", engine.Transition{From: in(task.Claimed, ""), To: in(task.Cancelled, ""), Outcome: task.OutcomeCancelled},
+			[]stats.Counter{stats.Cancelled}, 3 * time.Second},
+		{"ended as a later release says", engine.Transition{From: in(task.Claimed, ""), To: in(task.Ready, ""),
+			Outcome: task.Outcome(len(attemptCounts))}, nil, 3 * time.Second},
 		{"replayed", engine.Transition{From: in(task.Dead, ""), To: in(task.Ready, "")}, []stats.Counter{stats.Replayed}, -1},
 	} {
 		var want stats.Set
 		for _, counter := range c.want {
 			want = want.With(counter)
 		}
-		if e := eventOf(&c.t, now); e.Counts != want || e.Ran != c.ran || e.Queue != "q" || e.Type != "t" || c.t.Claims() && e.Waited != 2*time.Second {
+		if e := eventOf(&c.t, now); e.Counts != want || e.Ran != c.ran || e.Queue != "q" || e.Type != "t" || c.t.Claims() &&
+			e.Waited != 2*time.Second {
 			t.Errorf("%s: counts %b after waiting %v and running %v, want %b and %v", c.name, e.Counts, e.Waited, e.Ran, want, c.ran)
 		}
 	}
@@ -67,7 +81,8 @@ func TestDuplicatesAndStaleVerbsCount(t *testing.T) {
 			_, _, err := w.Enqueue(context.Background(), one, ns, []task.Spec{spec})
 			w.must(err)
 		}
-		got, _, err := w.Claim(context.Background(), one, ClaimCall{Namespace: ns, Queues: []Share{{Queue: "q"}}, Max: 1, MaxBytes: 1 << 20, Lease: time.Second}, 0)
+		got, _, err := w.Claim(context.Background(), one, ClaimCall{Namespace: ns, Queues: []Share{{Queue: "q"}}, Max: 1, MaxBytes: 1 << 20,
+			Lease: time.Second}, 0)
 		w.must(err)
 		w.pass(time.Minute)
 		_, _, err = w.Settle(context.Background(), one, []Settle{{Verb: Ack, Hold: hold(got[0])}})

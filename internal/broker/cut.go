@@ -11,12 +11,13 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// A backup needs the states of all shards at one cut: what one shard's state says of another must be true there (decision 89). So while the images are
-// opened, each shard is held: calls by which other shards change it, or learn what it has, wait. Calls of clients go on.
+// A backup needs the states of all shards at one cut: what one shard's state says of another must be true there
+// (decision 89). So while the images are opened, each shard is held: calls by which other shards change it, or learn
+// what it has, wait. Calls of clients go on.
 //
-// The rule: between a shard's hold and its release it takes nothing from another shard. All shards are held before the first image is opened, and released
-// after the last. So whatever one shard has taken from another, it took either before its hold, and then it is in its image, or after its release, and then
-// no image says so.
+// The rule: between a shard's hold and its release it takes nothing from another shard. All shards are held before the
+// first image is opened, and released after the last. So whatever one shard has taken from another, it took either
+// before its hold, and then it is in its image, or after its release, and then no image says so.
 
 // errHeld: a call of another shard did not run, because the shard is held.
 var errHeld = errors.New("the shard is held for a backup")
@@ -56,8 +57,8 @@ func receives[Req, Resp any, P placed[Req]](rule verb.Rule, fn func(round *engin
 	})
 }
 
-// reports is reads for a verb whose answer the system shard records. It is answered when the shard is not held: what was read is then in the image, or the
-// images are open and the record is in none.
+// reports is reads for a verb whose answer the system shard records. It is answered when the shard is not held: what
+// was read is then in the image, or the images are open and the record is in none.
 func reports[Req, Resp any, P placed[Req]](rule verb.Rule, fn func(from store.Reader, q *Req) (Resp, error)) *verb.Verb[Req, Resp] {
 	rule.Idempotent = true
 	return onReplica[Req, Resp, P](rule, func(ctx context.Context, r *replica, q *Req) (Resp, error) {
@@ -85,11 +86,13 @@ var BeginCut = onReplica(verb.Rule{Name: "begin-cut", Idempotent: true}, func(ct
 	return out, err
 })
 
-// CheckCut fails unless the shard has been held without a break since BeginCut answered, by one leader. A majority confirms that it still leads.
+// CheckCut fails unless the shard has been held without a break since BeginCut answered, by one leader. A majority
+// confirms that it still leads.
 var CheckCut = onReplica(verb.Rule{Name: "check-cut", Idempotent: true}, func(ctx context.Context, r *replica, q *OnCut) (Nothing, error) {
 	out, _, err := change(ctx, r, func(round *engine.Round) (out Nothing, err error) {
 		if r.term != q.Term || !r.holds.Has(q.ID, round.Now()) {
-			err = task.Unavailable(time.Second, "shard %d: its leader changed while a backup began, or that took longer than %v", r.id, task.CutWindow)
+			err = task.Unavailable(time.Second, "shard %d: its leader changed while a backup began, or that took longer than %v",
+				r.id, task.CutWindow)
 		}
 		return out, err
 	})

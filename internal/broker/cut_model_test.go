@@ -24,9 +24,9 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The model: clients enqueue tasks with follow-ups in other shards, run them and move them to other queues, slots move, answers between shards are lost and
-// leaders change, while a backup is made. The backup is restored, perhaps days later. Then every task that was answered before the backup began is there
-// exactly once, and no task is there twice.
+// The model: clients enqueue tasks with follow-ups in other shards, run them and move them to other queues, slots move,
+// answers between shards are lost and leaders change, while a backup is made. The backup is restored, perhaps days
+// later. Then every task that was answered before the backup began is there exactly once, and no task is there twice.
 
 // flaw is what a backup, or its restore, leaves out.
 type flaw string
@@ -57,8 +57,9 @@ type fleet struct {
 	lossy  bool
 }
 
-// fleetQueue is the row of a queue. Each change makes a new version. All slots move together, in the two steps of the system shard: in the version that
-// begins a move no shard takes any, and the next one comes when all shards have the first.
+// fleetQueue is the row of a queue. Each change makes a new version. All slots move together, in the two steps of the
+// system shard: in the version that begins a move no shard takes any, and the next one comes when all shards have the
+// first.
 type fleetQueue struct {
 	route   []uint32 // the shards that the slots have left, and the one that takes them, or will
 	version uint64
@@ -96,7 +97,9 @@ func openFleet(t *testing.T, rng *rand.Rand, dir string, saved *savedFleet) *fle
 	f.must(err)
 	f.dead, err = archive.Open(archive.Config{Dir: dir})
 	f.must(err)
-	f.Broker = New(Config{Limits: task.DefaultLimits(), Archive: f.dead, Logger: slog.New(slog.DiscardHandler), Namespaces: func() []string { return []string{ns} },
+	f.Broker = New(Config{Limits: task.DefaultLimits(), Archive: f.dead, Logger: slog.New(slog.DiscardHandler), Namespaces: func() []string {
+		return []string{ns}
+	},
 		EnsureQueue: f.ensureQueue, SendOutbox: f.deliver, RunStep: f.step, ShardOf: f.shardOf,
 		HasShard: func(_ context.Context, id uint32) (bool, error) { return id <= cutShards, nil }})
 	for i := range cutQueues {
@@ -139,7 +142,8 @@ func (f *fleet) intN(n int) int {
 }
 
 func (f *fleet) openState(id uint32) *store.Store {
-	state, err := store.Open(store.Config{Dir: fmt.Sprintf("state%d", id), FS: f.fs, Identity: store.Identity{Shard: id, Replica: 1}, Fatal: func(err error) { f.t.Error(err) }})
+	state, err := store.Open(store.Config{Dir: fmt.Sprintf("state%d", id), FS: f.fs, Identity: store.Identity{Shard: id, Replica: 1},
+		Fatal: func(err error) { f.t.Error(err) }})
 	f.must(err)
 	return state
 }
@@ -465,7 +469,8 @@ func (f *fleet) count() map[string]int {
 		for i := range cutQueues {
 			var cursor []byte
 			for {
-				page, err := ListTasks.Call(context.Background(), f, TaskList{OnShard: OnShard{id, ns}, Filter: Filter{Queue: queueName(i)}, Cursor: cursor, Limit: 500})
+				page, err := ListTasks.Call(context.Background(), f, TaskList{OnShard: OnShard{id, ns}, Filter: Filter{Queue: queueName(i)},
+					Cursor: cursor, Limit: 500})
 				f.must(err)
 				for _, v := range page.Page.Tasks {
 					if v.Exec.Reason != task.ReasonMoved {

@@ -33,7 +33,8 @@ func TestHeldShard(t *testing.T) {
 				return err
 			},
 			"a step": func() error {
-				_, err := RunStep.Call(ctx, w, StepOrder{on, StepCall{Operation: task.NewID(one, 2, 2), Step: 1, Action: task.SetPriority, Priority: task.Low, Filter: ready("a"), Count: 9}})
+				_, err := RunStep.Call(ctx, w, StepOrder{on, StepCall{Operation: task.NewID(one, 2, 2), Step: 1, Action: task.SetPriority,
+					Priority: task.Low, Filter: ready("a"), Count: 9}})
 				return err
 			},
 			"a copy":            func() error { return copyQueues(ctx, w.Broker, one, map[string]task.QueueConfig{"b": {Version: 1}}) },
@@ -100,7 +101,8 @@ func TestHeldShard(t *testing.T) {
 	})
 }
 
-// A caller that gives up does not wait for the end of a hold. A bounded number of backups holds a shard, and a shard of another leader is not held.
+// A caller that gives up does not wait for the end of a hold. A bounded number of backups holds a shard, and a shard of
+// another leader is not held.
 func TestHoldLimits(t *testing.T) {
 	inWorld(t, func(w *world) {
 		cut := OnCut{OnShard: OnShard{one, ns}}

@@ -45,7 +45,8 @@ func (r *replica) publishEvents(round *engine.Round, at shard.Stamp) {
 	}
 	for i := range round.Events {
 		h := &round.Events[i]
-		all = append(all, events.Event{Kind: events.Kind(h.Kind), Namespace: h.Namespace, Name: h.Name, Queue: h.Queue, Type: h.Type, Reason: h.Reason, Count: int64(h.Count)})
+		all = append(all, events.Event{Kind: events.Kind(h.Kind), Namespace: h.Namespace, Name: h.Name, Queue: h.Queue, Type: h.Type,
+			Reason: h.Reason, Count: int64(h.Count)})
 	}
 	now := at.Time.Time()
 	for i := range all {
@@ -62,9 +63,9 @@ const maxScratch = 1024
 
 // attemptKinds maps outcomes of attempts to kinds of events, for outcomes that don't end the task by themselves.
 var attemptKinds = map[task.Outcome]events.Kind{
-	task.OutcomeFailed: events.TaskFailed, task.OutcomeDead: events.TaskFailed, task.OutcomePoisoned: events.TaskFailed, task.OutcomeTimedOut: events.TaskFailed,
-	task.OutcomeLeaseLost: events.TaskLeaseLost, task.OutcomeReleased: events.TaskReleased, task.OutcomeSnoozed: events.TaskReleased,
-	task.OutcomeLeaderless: events.TaskReleased,
+	task.OutcomeFailed: events.TaskFailed, task.OutcomeDead: events.TaskFailed, task.OutcomePoisoned: events.TaskFailed,
+	task.OutcomeTimedOut: events.TaskFailed, task.OutcomeLeaseLost: events.TaskLeaseLost, task.OutcomeReleased: events.TaskReleased,
+	task.OutcomeSnoozed: events.TaskReleased, task.OutcomeLeaderless: events.TaskReleased,
 }
 
 // stateKinds maps states to the kind of event for entering them.
@@ -76,7 +77,8 @@ var stateKinds = map[task.State]events.Kind{
 // addTransition adds the events of a transition: the end of its attempt, if one ended, and the task's new state. A task that becomes
 // due is no event: nobody did it.
 func addTransition(all []events.Event, t *engine.Transition) []events.Event {
-	e := events.Event{Namespace: t.Namespace, Queue: t.To.Queue, Type: t.To.Type, Task: t.ID, State: t.To.State, Attempt: t.Attempt(), Worker: t.Worker()}
+	e := events.Event{Namespace: t.Namespace, Queue: t.To.Queue, Type: t.To.Type, Task: t.ID, State: t.To.State, Attempt: t.Attempt(),
+		Worker: t.Worker()}
 	if kind, ok := attemptKinds[t.Outcome]; ok {
 		ended := e
 		ended.Kind, ended.Error = kind, events.CutError(t.Failure.Message)

@@ -73,7 +73,8 @@ func TestEventsOfTasks(t *testing.T) {
 		w.pass(2 * time.Minute)
 		happened("when its time has come")
 		fail(FailRetry, strings.Repeat("x", 1000))
-		happened("the last", "task.claimed 2 w1", "task.failed 2 w1 "+events.CutError(strings.Repeat("x", 1000)), "task.dead 2 w1 attempts_exhausted")
+		happened("the last", "task.claimed 2 w1", "task.failed 2 w1 "+events.CutError(strings.Repeat("x", 1000)),
+			"task.dead 2 w1 attempts_exhausted")
 		err := operateTask(ctx, w.Broker, Retry, id)
 		w.must(err)
 		happened("a replay", "task.replayed 3")

@@ -49,7 +49,8 @@ type Explained struct {
 func (o *Explained) TargetShard() uint32 { return o.ID.Shard() }
 
 // ExplainTask explains why a task is not running.
-var ExplainTask = onReplica(verb.Rule{Name: "explain", Idempotent: true, Patience: explainTime}, func(ctx context.Context, r *replica, q *Explained) (out Explains[*Explanation], err error) {
+var ExplainTask = onReplica(verb.Rule{Name: "explain", Idempotent: true, Patience: explainTime}, func(ctx context.Context, r *replica,
+	q *Explained) (out Explains[*Explanation], err error) {
 	ns, id := q.Namespace, q.ID
 	var queue string
 	queue, out.At, err = read(ctx, r, func(from store.Reader) (string, error) { return explain.WaitsIn(from, ns, id), nil })
@@ -67,7 +68,8 @@ var ExplainTask = onReplica(verb.Rule{Name: "explain", Idempotent: true, Patienc
 })
 
 // ExplainQueue explains what the ready tasks of a queue in a shard are waiting for.
-var ExplainQueue = onReplica(verb.Rule{Name: "explain-queue", Idempotent: true, Patience: explainTime}, func(ctx context.Context, r *replica, q *OnQueue) (out Explains[*QueueExplanation], err error) {
+var ExplainQueue = onReplica(verb.Rule{Name: "explain-queue", Idempotent: true, Patience: explainTime}, func(ctx context.Context,
+	r *replica, q *OnQueue) (out Explains[*QueueExplanation], err error) {
 	ns, name := q.Namespace, q.Queue
 	workers := r.b.workers(ctx, []QueueName{{ns, name}})[0]
 	var g *explain.Memory

@@ -43,7 +43,8 @@ func TestWaitingClaimsAreCounted(t *testing.T) {
 		w.claim(ctx, c, time.Minute)
 		want("one waits for another type", task.WhyNoWorkerForType)
 		c.Types = []string{"z", "job"}
-		w.must(copyQueues(w.t.Context(), w.Broker, one, map[string]task.QueueConfig{"q": {Version: 9, Settings: task.DefaultSettings(), Paused: true}}))
+		w.must(copyQueues(w.t.Context(), w.Broker, one, map[string]task.QueueConfig{"q": {Version: 9, Settings: task.DefaultSettings(),
+			Paused: true}}))
 		got := w.claim(ctx, c, time.Minute)
 		want("one waits, but it is paused", task.WhyQueuePaused)
 		hangUp()

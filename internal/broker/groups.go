@@ -49,7 +49,8 @@ func (b *Broker) MakeGroup(ctx context.Context, shardID uint32, ns string, g tas
 	})
 }
 
-// groupID returns the id of a new group. It is derived from the request id if there is one, so that a repeated request names the same group.
+// groupID returns the id of a new group. It is derived from the request id if there is one, so that a repeated request
+// names the same group.
 func (r *replica) groupID(ns string, request task.ID) task.ID {
 	if request != (task.ID{}) {
 		return task.NewID(r.id, request.UnixMilli(), requestBits("group", ns, request))
@@ -98,7 +99,8 @@ func (o *OnGroup) within(round *engine.Round, s task.Scope) error {
 }
 
 // CloseGroup closes an open group, so that it is complete once its members have ended.
-var CloseGroup = changes(verb.Rule{Name: "close-group", Idempotent: true}, func(round *engine.Round, q *OnGroup) (out Shown[*GroupView], err error) {
+var CloseGroup = changes(verb.Rule{Name: "close-group", Idempotent: true}, func(round *engine.Round, q *OnGroup) (out Shown[*GroupView],
+	err error) {
 	out.View, err = workflow.Close(round, q.Namespace, q.ID)
 	return out, err
 })
@@ -110,7 +112,8 @@ type GroupCommand struct {
 }
 
 // CancelGroup cancels a group and its members.
-var CancelGroup = changes(verb.Rule{Name: "cancel-group", Idempotent: true}, func(round *engine.Round, q *GroupCommand) (out Shown[*GroupView], err error) {
+var CancelGroup = changes(verb.Rule{Name: "cancel-group", Idempotent: true}, func(round *engine.Round,
+	q *GroupCommand) (out Shown[*GroupView], err error) {
 	out.View, err = workflow.Cancel(round, q.By, q.Namespace, q.ID)
 	return out, err
 })
@@ -129,11 +132,14 @@ type GroupList struct {
 }
 
 // ListGroups reads a page of the groups of all shards.
-var ListGroups = reads(verb.Rule{Name: "groups"}, func(from store.Reader, scope task.Scope, q *GroupList) (out Paged[GroupPage], err error) {
+var ListGroups = reads(verb.Rule{Name: "groups"}, func(from store.Reader, scope task.Scope, q *GroupList) (out Paged[GroupPage],
+	err error) {
 	out.Page.Groups, out.Page.More = workflow.List(from, q.Namespace, scope, q.Behind, q.Limit)
 	return out, nil
 }).Merged(func(q *GroupList, parts []Paged[GroupPage]) (out Paged[GroupPage], err error) {
-	out.Page.Groups, out.Page.More = verb.MergePages(parts, q.Limit, func(p Paged[GroupPage]) ([]*GroupView, bool) { return p.Page.Groups, p.Page.More },
+	out.Page.Groups, out.Page.More = verb.MergePages(parts, q.Limit, func(p Paged[GroupPage]) ([]*GroupView, bool) {
+		return p.Page.Groups, p.Page.More
+	},
 		func(a, b *GroupView) int { return b.ID.Compare(a.ID) })
 	return out, nil
 })
@@ -152,7 +158,8 @@ type MembersListed struct {
 }
 
 // GroupMembers reads members of a group.
-var GroupMembers = reads(verb.Rule{Name: "group-members"}, func(from store.Reader, scope task.Scope, q *MemberList) (out MembersListed, err error) {
+var GroupMembers = reads(verb.Rule{Name: "group-members"}, func(from store.Reader, scope task.Scope, q *MemberList) (out MembersListed,
+	err error) {
 	if _, err := groupSeen(from, scope, q.Namespace, q.ID); err != nil {
 		return out, err
 	}

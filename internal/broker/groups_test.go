@@ -21,8 +21,9 @@ func TestGroupWithMembersInOtherShards(t *testing.T) {
 		stop := w.addShard(two)
 		defer stop()
 		w.pass(5 * time.Second)
-		g := task.Group{Name: "g", Tasks: []task.Spec{{Queue: "a", Type: "job"}, {Queue: "far", Type: "job"}}, OnComplete: &task.Spec{Queue: "a", Type: "last"},
-			Open: true, Within: []string{"a"}, RequestID: task.NewID(one, time.Now().UnixMilli(), 1)}
+		g := task.Group{Name: "g", Tasks: []task.Spec{{Queue: "a", Type: "job"}, {Queue: "far", Type: "job"}},
+			OnComplete: &task.Spec{Queue: "a", Type: "last"}, Open: true, Within: []string{"a"}, RequestID: task.NewID(one, time.Now().UnixMilli(),
+				1)}
 		g.Fill()
 		made, at, err := w.MakeGroup(ctx, one, ns, g, []string{"a"})
 		w.must(err)
@@ -162,7 +163,8 @@ func TestOnce(t *testing.T) {
 				t.Errorf("Once with a token for queue %s = %+v, %v", queue, got, err)
 			}
 		}
-		far := OnceCall{Verb: OnceBegin, Hold: Hold{Namespace: ns, ID: task.NewID(two, 1, 1)}, Key: "k", Queue: "new", By: &OnceHolder{ID: task.NewID(two, 1, 1), Fence: 1}}
+		far := OnceCall{Verb: OnceBegin, Hold: Hold{Namespace: ns, ID: task.NewID(two, 1, 1)}, Key: "k", Queue: "new",
+			By: &OnceHolder{ID: task.NewID(two, 1, 1), Fence: 1}}
 		if got, _, err := w.Once(ctx, one, far); err != nil || got.State != OnceRun {
 			t.Errorf("Once by a claim of another shard = %+v, %v, want OnceRun", got, err)
 		}

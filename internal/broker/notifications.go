@@ -29,7 +29,8 @@ func (b *Broker) CopyWatches(ctx context.Context, shardID uint32, watches map[st
 	return err
 }
 
-// Meters counts the ready tasks in a shard of a namespace's queues that match the patterns. With since it also reads since when they have been ready.
+// Meters counts the ready tasks in a shard of a namespace's queues that match the patterns. With since it also reads
+// since when they have been ready.
 func (b *Broker) Meters(ctx context.Context, shardID uint32, ns string, patterns []string, since bool) ([]Meter, error) {
 	r, err := b.replica(shardID)
 	if err != nil {

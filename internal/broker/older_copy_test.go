@@ -10,8 +10,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A shard that a slot has left by the caller's map says what it does not know only when its own copy says so too: with an older copy it could take the same
-// task afterwards, from a caller whose map is as old.
+// A shard that a slot has left by the caller's map says what it does not know only when its own copy says so too: with
+// an older copy it could take the same task afterwards, from a caller whose map is as old.
 func TestOlderCopyIsReplacedBeforeTheAnswer(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
@@ -32,7 +32,8 @@ func TestOlderCopyIsReplacedBeforeTheAnswer(t *testing.T) {
 		w.must(err)
 		claimed := <-w.claim(ctx, call("q"), 0)
 		begin := func(routed uint64, by *OnceHolder) error {
-			_, _, err := w.Once(ctx, one, OnceCall{Verb: OnceBegin, Key: "k", Hold: hold(claimed[0]), Queue: "q", Routed: routed, Left: true, By: by})
+			_, _, err := w.Once(ctx, one, OnceCall{Verb: OnceBegin, Key: "k", Hold: hold(claimed[0]), Queue: "q", Routed: routed,
+				Left: true, By: by})
 			return err
 		}
 		asked, version := 0, uint64(1)
@@ -40,7 +41,8 @@ func TestOlderCopyIsReplacedBeforeTheAnswer(t *testing.T) {
 			asked = 0
 			ask := func(string) error {
 				asked++
-				w.must(copyQueues(ctx, w.Broker, one, map[string]task.QueueConfig{"q": {Version: has, Moved: 2, Closed: task.AllSlots, Settings: task.DefaultSettings()}}))
+				w.must(copyQueues(ctx, w.Broker, one, map[string]task.QueueConfig{"q": {Version: has, Moved: 2, Closed: task.AllSlots,
+					Settings: task.DefaultSettings()}}))
 				return err
 			}
 			w.onQueue.Store(&ask)

@@ -33,7 +33,8 @@ type StepDone struct{ Step StepAnswer }
 
 // RunStep runs a step of an operation in a shard exactly once: a repeat returns the same answer. It goes on when the caller no longer
 // waits, and a repeat meanwhile waits for the same run.
-var RunStep = onReplica(verb.Rule{Name: "operate-some", Idempotent: true}, func(ctx context.Context, r *replica, q *StepOrder) (out StepDone, err error) {
+var RunStep = onReplica(verb.Rule{Name: "operate-some", Idempotent: true}, func(ctx context.Context, r *replica,
+	q *StepOrder) (out StepDone, err error) {
 	ns, c := q.Namespace, q.Step
 	ran := r.steps.DoChan(fmt.Sprint(c.Operation, c.Step), func() (any, error) {
 		if r.enter() {
@@ -134,7 +135,8 @@ type MatchesCounted struct {
 }
 
 // CountMatches counts the tasks of all shards that a filter selects, and reads some of the newest.
-var CountMatches = onReplica(verb.Rule{Name: "count-matches", Idempotent: true}, func(ctx context.Context, r *replica, q *MatchCount) (out MatchesCounted, err error) {
+var CountMatches = onReplica(verb.Rule{Name: "count-matches", Idempotent: true}, func(ctx context.Context, r *replica,
+	q *MatchCount) (out MatchesCounted, err error) {
 	f := q.Filter
 	f.Within = task.ScopeOf(ctx).Queues
 	out.Matches, out.At, err = read(ctx, r, func(from store.Reader) (n Matches, err error) {

@@ -65,7 +65,8 @@ type NewOperation struct {
 // All of these verbs are idempotent: the id of the request shows that an operation has already been started.
 
 // StartOperation creates an operation in its home shard and starts it. The shard assigns its id.
-var StartOperation = onReplica(verb.Rule{Name: "start-operation", Idempotent: true}, func(ctx context.Context, r *replica, q *NewOperation) (Shown[OperationView], error) {
+var StartOperation = onReplica(verb.Rule{Name: "start-operation", Idempotent: true}, func(ctx context.Context, r *replica,
+	q *NewOperation) (Shown[OperationView], error) {
 	spec, id := q.Spec, r.newID()
 	spec.Filter.Within = task.ScopeOf(ctx).Queues
 	return r.changeOperation(ctx, func(round *engine.Round) (*Operation, error) {
@@ -86,9 +87,13 @@ var (
 	AbortOperation  = operationVerb("abort-operation", operation.Abort)
 )
 
-func operationVerb(name string, do func(*engine.Round, string, task.ID, task.Author) (*Operation, error)) *verb.Verb[OperationOrder, Shown[OperationView]] {
-	return onReplica(verb.Rule{Name: name, Idempotent: true}, func(ctx context.Context, r *replica, q *OperationOrder) (Shown[OperationView], error) {
-		return r.changeOperation(ctx, inScope(ctx, q.within, func(round *engine.Round) (*Operation, error) { return do(round, q.Namespace, q.ID, q.By) }))
+func operationVerb(name string, do func(*engine.Round, string, task.ID, task.Author) (*Operation, error)) *verb.Verb[OperationOrder,
+	Shown[OperationView]] {
+	return onReplica(verb.Rule{Name: name, Idempotent: true}, func(ctx context.Context, r *replica, q *OperationOrder) (Shown[OperationView],
+		error) {
+		return r.changeOperation(ctx, inScope(ctx, q.within, func(round *engine.Round) (*Operation, error) {
+			return do(round, q.Namespace, q.ID, q.By)
+		}))
 	})
 }
 
@@ -107,7 +112,8 @@ type OperationWait struct {
 func (o *OperationWait) Waits() *time.Duration { return &o.Wait }
 
 // ShowOperation reads an operation, waiting up to Wait until it is no longer running.
-var ShowOperation = onReplica(verb.Rule{Name: "operation", Idempotent: true}, func(ctx context.Context, r *replica, q *OperationWait) (out Shown[OperationView], err error) {
+var ShowOperation = onReplica(verb.Rule{Name: "operation", Idempotent: true}, func(ctx context.Context, r *replica,
+	q *OperationWait) (out Shown[OperationView], err error) {
 	wait := q.Wait
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -150,7 +156,8 @@ type OperationList struct {
 }
 
 // ListOperations lists operations. All of them live in the first shard.
-var ListOperations = reads(verb.Rule{Name: "operations", Where: verb.FirstShard}, func(from store.Reader, scope task.Scope, q *OperationList) (out Paged[OperationPage], err error) {
+var ListOperations = reads(verb.Rule{Name: "operations", Where: verb.FirstShard}, func(from store.Reader, scope task.Scope,
+	q *OperationList) (out Paged[OperationPage], err error) {
 	out.Page = operation.List(from, q.Namespace, scope, q.ID, q.Limit)
 	return out, nil
 })
@@ -316,13 +323,14 @@ func (run *operationRun) pause(ctx context.Context, d time.Duration) {
 
 // advance runs a step in its shard and records the outcome: also an error that would recur on every retry, with which the operation fails,
 // and a lack of an answer, with which it goes on to the next shard.
-func (s *operationRunner) advance(ctx context.Context, ns string, o *Operation, want int, patience map[uint32]time.Duration) (StepAnswer, error) {
+func (s *operationRunner) advance(ctx context.Context, ns string, o *Operation, want int, patience map[uint32]time.Duration) (StepAnswer,
+	error) {
 	asked, cancel, began := ctx, func() {}, time.Now()
 	if o.CanPostpone() {
 		asked, cancel = context.WithTimeout(ctx, min(max(patience[o.Shard], stepPatience), stepLongPatience))
 	}
-	a, err := s.r.b.cfg.RunStep(asked, o.Shard, ns, StepCall{Operation: o.ID, Step: o.Step, Action: o.Spec.Action, Filter: o.In(o.Shard), ToQueue: o.Spec.ToQueue,
-		Priority: o.Spec.Priority, Cursor: o.Cursor, Swept: o.Swept, Count: want})
+	a, err := s.r.b.cfg.RunStep(asked, o.Shard, ns, StepCall{Operation: o.ID, Step: o.Step, Action: o.Spec.Action, Filter: o.In(o.Shard),
+		ToQueue: o.Spec.ToQueue, Priority: o.Spec.Priority, Cursor: o.Cursor, Swept: o.Swept, Count: want})
 	if !o.Open || asked.Err() != nil { // a repeat may be answered at once by a slow shard
 		patience[o.Shard] = 2 * time.Since(began)
 	}
@@ -331,7 +339,8 @@ func (s *operationRunner) advance(ctx context.Context, ns string, o *Operation, 
 	}
 	cancel()
 	next := operation.Advance{Shard: o.Shard, Step: o.Step, Answer: a, Unanswered: err != nil}
-	if refused, ok := task.AsError(err); ok && (refused.Code == task.CodeInvalidArgument || refused.Code == task.CodeConflict) { // operation.ErrStepPassed
+	// operation.ErrStepPassed
+	if refused, ok := task.AsError(err); ok && (refused.Code == task.CodeInvalidArgument || refused.Code == task.CodeConflict) {
 		next.Unanswered, next.Failed, next.Answer, err = false, refused.Message, StepAnswer{Next: o.Cursor, Swept: o.Swept}, nil
 	} else if err != nil && !o.CanPostpone() {
 		return a, err

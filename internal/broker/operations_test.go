@@ -70,14 +70,16 @@ func TestOperationGoesThroughAllShards(t *testing.T) {
 		w.onStep.Store(&saw)
 		began := time.Now()
 		done := w.waitUntilStopped(w.startOperation(OperationSpec{Action: task.Cancel, Filter: ready("a")}))
-		if took := time.Since(began); done.State.String() != "done" || done.Matched != 2*stepChunk+40 || done.Done != done.Matched || took >= maxStepPause {
+		if took := time.Since(began); done.State.String() != "done" || done.Matched != 2*stepChunk+40 || done.Done != done.Matched ||
+			took >= maxStepPause {
 			t.Errorf("the operation is %s after %v with %+v", done.State, took, done.Tally)
 		}
 		if want := []string{"I", "I", "I", "II"}; !slices.Equal(steps, want) {
 			t.Errorf("the steps ran in shards %q, want %q", steps, want)
 		}
 		synctest.Wait() // a caller waiting for the end may run on before the line is written
-		if log := w.log.String(); strings.Count(log, "operation done") != 1 || strings.Contains(log, "operation running") || !strings.Contains(log, "matched=440") {
+		if log := w.log.String(); strings.Count(log, "operation done") != 1 || strings.Contains(log, "operation running") ||
+			!strings.Contains(log, "matched=440") {
 			t.Errorf("want one line about the finished operation, which matched 440 tasks, in the log: %s", log)
 		}
 		began = time.Now()
@@ -246,7 +248,8 @@ func TestOperationPassesAShardThatHangs(t *testing.T) {
 			_, err := PauseOperation.Call(context.Background(), w, OperationOrder{OnOperation: OnOperation{ns, id}})
 			w.must(err)
 			w.pass(time.Hour)
-			if now := w.showOperation(id); now.State != OperationRunning || now.Stopping != OperationPaused || c.max == 0 && now.WaitsFor != "shard 1 did not answer in time" {
+			if now := w.showOperation(id); now.State != OperationRunning || now.Stopping != OperationPaused || c.max == 0 &&
+				now.WaitsFor != "shard 1 did not answer in time" {
 				t.Errorf("%+v: the operation is %s, to be %s, and waits for %q", c, now.State, now.Stopping, now.WaitsFor)
 			}
 			heal()
@@ -254,7 +257,8 @@ func TestOperationPassesAShardThatHangs(t *testing.T) {
 				return
 			}
 			began := time.Now()
-			if now := w.waitUntilStopped(id); (now.State == OperationPaused) == c.after || now.Done != c.early || time.Since(began) > stepLongPatience+stepLongRetry {
+			if now := w.waitUntilStopped(id); (now.State == OperationPaused) == c.after || now.Done != c.early ||
+				time.Since(began) > stepLongPatience+stepLongRetry {
 				t.Errorf("%+v: the operation is %s after %v and %d tasks", c, now.State, time.Since(began), now.Done)
 			}
 			if !c.after {
@@ -294,8 +298,10 @@ func TestOperationReturnsWithoutTheSystemShard(t *testing.T) {
 		}
 		healFar()
 		w.pass(time.Minute)
-		if now := w.showOperation(id); now.Done != stepChunk || now.State != OperationRunning || now.WaitsFor != "the system shard did not answer in time" {
-			t.Errorf("before anybody can tell whether there is another shard, the operation is %s after %d tasks, and waits for %q", now.State, now.Done, now.WaitsFor)
+		if now := w.showOperation(id); now.Done != stepChunk || now.State != OperationRunning ||
+			now.WaitsFor != "the system shard did not answer in time" {
+			t.Errorf("before anybody can tell whether there is another shard, the operation is %s after %d tasks, and waits for %q", now.State,
+				now.Done, now.WaitsFor)
 		}
 		close(healSystem)
 		if done := w.waitUntilStopped(id); done.State.String() != "done" || done.Done != stepChunk+3 {
@@ -365,7 +371,8 @@ func TestOperationForgetsThatAShardWasLate(t *testing.T) {
 		hangs[now.Shard].Store(true)
 		w.pass(stepPatience + 15*time.Second)
 		if then := w.showOperation(id); then.Shard == now.Shard || then.Done < now.Done+5 {
-			t.Errorf("the operation is in shard %d after %d tasks, and was in shard %d after %d when that hung", then.Shard, then.Done, now.Shard, now.Done)
+			t.Errorf("the operation is in shard %d after %d tasks, and was in shard %d after %d when that hung", then.Shard, then.Done,
+				now.Shard, now.Done)
 		}
 		hangs[now.Shard].Store(false)
 		if done := w.waitUntilStopped(id); done.State.String() != "done" || done.Done != 400 {
@@ -420,7 +427,8 @@ func TestOperationWithASlowArchive(t *testing.T) {
 		w.dead.slow.Store(int64(5 * stepPatience / 2))
 		w.remote()
 		began := time.Now()
-		done := w.waitUntilStopped(w.startOperation(OperationSpec{Action: task.Discard, Filter: Filter{Queue: "a", States: []task.State{task.Dead}}}))
+		done := w.waitUntilStopped(w.startOperation(OperationSpec{Action: task.Discard, Filter: Filter{Queue: "a",
+			States: []task.State{task.Dead}}}))
 		if done.State.String() != "done" || done.Done != 1 || time.Since(began) > time.Minute {
 			t.Errorf("the operation is %s after %v with %+v", done.State, time.Since(began), done.Tally)
 		}
@@ -438,7 +446,8 @@ func TestStepEndsWithItsReplica(t *testing.T) {
 		inWorld(t, func(w *world) {
 			w.deadLetter(task.Spec{Queue: "a"}, Failing{Action: FailDead})
 			w.dead.slow.Store(int64(10 * time.Second))
-			c := StepCall{Operation: task.NewID(one, 1, 1), Step: 1, Action: task.Discard, Filter: Filter{States: []task.State{task.Dead}}, Count: 10}
+			c := StepCall{Operation: task.NewID(one, 1, 1), Step: 1, Action: task.Discard, Filter: Filter{States: []task.State{task.Dead}},
+				Count: 10}
 			soon, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()
 			if _, err := w.step(soon, one, ns, c); !errors.Is(err, context.DeadlineExceeded) {
@@ -506,7 +515,8 @@ func TestOperationWaitsForMovedTasks(t *testing.T) {
 		}
 		id := w.startOperation(OperationSpec{Action: task.Move, Filter: ready("a"), ToQueue: "far"})
 		w.pass(10 * time.Second)
-		if now := w.showOperation(id); now.State != OperationRunning || now.WaitsFor != "tasks are on their way to the other queue" || now.Shard != one || now.Done != 0 {
+		if now := w.showOperation(id); now.State != OperationRunning || now.WaitsFor != "tasks are on their way to the other queue" ||
+			now.Shard != one || now.Done != 0 {
 			t.Errorf("the operation is %s in shard %d, has done %d tasks and waits for %q", now.State, now.Shard, now.Done, now.WaitsFor)
 		}
 		w.onTheWay.Store(nil)

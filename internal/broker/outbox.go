@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"github.com/pawlq/pawl/internal/broker/tasklog"
 	"sync/atomic"
 	"time"
 
@@ -216,8 +217,8 @@ func (s *outboxSender) setApart(ctx context.Context, ns string, message task.ID,
 	return err
 }
 
-// sendAlone sends messages again, each in a call of its own, if a call with several has failed in a way that none of them explains: one of them may be
-// what its shard can't handle, and would keep the others from it for ever.
+// sendAlone sends messages again, each in a call of its own, if a call with several has failed in a way that none of
+// them explains: one of them may be what its shard can't handle, and would keep the others from it for ever.
 func (s *outboxSender) sendAlone(ctx context.Context, ns string, messages []*OutboxMessage, out []Enqueued) {
 	if len(messages) < 2 {
 		return
@@ -235,8 +236,8 @@ func (s *outboxSender) sendAlone(ctx context.Context, ns string, messages []*Out
 	}
 }
 
-// delivered records the outcome for messages, and returns the indexes of those that stay in the outbox. One whose outcome can't be recorded is set
-// apart.
+// delivered records the outcome for messages, and returns the indexes of those that stay in the outbox. One whose
+// outcome can't be recorded is set apart.
 func (s *outboxSender) delivered(ctx context.Context, ns string, messages []*OutboxMessage, out []Enqueued) (kept []int, err error) {
 	kept, _, err = change(ctx, s.r, func(round *engine.Round) (kept []int, _ error) {
 		for i, p := range messages {
@@ -269,7 +270,7 @@ func (s *outboxSender) delivered(ctx context.Context, ns string, messages []*Out
 }
 
 func (s *outboxSender) logRefused(ns string, p *OutboxMessage, refused *task.Error) {
-	attrs := append([]any{"namespace", ns, "queue", p.Spec.Queue, "type", p.Spec.Type, "error", refused}, traceAttrs(p.Spec.Headers)...)
+	attrs := append([]any{"namespace", ns, "queue", p.Spec.Queue, "type", p.Spec.Type, "error", refused}, tasklog.Trace(p.Spec.Headers)...)
 	switch {
 	case p.From.Schedule != "":
 		attrs = append(attrs, "schedule", p.From.Schedule)

@@ -142,7 +142,8 @@ func TestRefusedMessagesAreLogged(t *testing.T) {
 			t.Fatalf("the log has %q, want 3 refusals", lines)
 		}
 		for i, line := range lines {
-			if !strings.Contains(line, want[i]) || !strings.HasSuffix(line, of[i]) || !strings.Contains(line, "queue=far") || !strings.Contains(line, "is frozen") {
+			if !strings.Contains(line, want[i]) || !strings.HasSuffix(line, of[i]) || !strings.Contains(line, "queue=far") ||
+				!strings.Contains(line, "is frozen") {
 				t.Errorf("the log has %q, want %s of %s", line, want[i], of[i])
 			}
 		}
@@ -197,7 +198,8 @@ func TestNoWarningOfMessagesAtTheEnd(t *testing.T) {
 	}
 }
 
-// A message that makes its shard panic is sent ever more rarely, and holds up none of the others. It is delivered once its shard can handle it.
+// A message that makes its shard panic is sent ever more rarely, and holds up none of the others. It is delivered once
+// its shard can handle it.
 func TestMessageThatPanics(t *testing.T) {
 	inWorld(t, func(w *world) {
 		stop := w.addShard(two)
@@ -232,7 +234,9 @@ func TestMessageThatPanics(t *testing.T) {
 		arrived(2)
 		r, err := w.replica(one)
 		w.must(err)
-		left, _, err := read(context.Background(), r, func(from store.Reader) ([]outbox.Stored, error) { return outbox.List(from, ns, task.ID{}, 10), nil })
+		left, _, err := read(context.Background(), r, func(from store.Reader) ([]outbox.Stored, error) {
+			return outbox.List(from, ns, task.ID{}, 10), nil
+		})
 		w.must(err)
 		if d := r.sender.lanes.Of(left[0].Request); d.Tries < 16 || !strings.Contains(d.Error, "panicked") {
 			t.Errorf("explain says %+v", d)
@@ -243,7 +247,8 @@ func TestMessageThatPanics(t *testing.T) {
 	})
 }
 
-// A queue that is full and a shard that hangs hold up their own messages, and no others: neither new ones nor those behind them in the outbox.
+// A queue that is full and a shard that hangs hold up their own messages, and no others: neither new ones nor those
+// behind them in the outbox.
 func TestDestinationsDoNotWaitForEachOther(t *testing.T) {
 	inWorld(t, func(w *world) {
 		defer w.addShard(two)()
@@ -311,7 +316,8 @@ func TestDestinationsDoNotWaitForEachOther(t *testing.T) {
 	})
 }
 
-// A message that makes a call with several panic does not delay those that there was no time to send alone: only one that was does its shard any harm.
+// A message that makes a call with several panic does not delay those that there was no time to send alone: only one
+// that was does its shard any harm.
 func TestPanicAmongSlowMessages(t *testing.T) {
 	inWorld(t, func(w *world) {
 		defer w.addShard(two)()
@@ -413,7 +419,8 @@ func TestMessagesOfAQueueKeepTheirOrder(t *testing.T) {
 	})
 }
 
-// A damaged message in a batch does not shift the attempts of the others: the one that its shard refuses for now is the one that is known as refused.
+// A damaged message in a batch does not shift the attempts of the others: the one that its shard refuses for now is the
+// one that is known as refused.
 func TestDamagedMessageInABatch(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r, err := w.replica(one)

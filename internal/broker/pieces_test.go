@@ -33,7 +33,8 @@ func TestInPieces(t *testing.T) {
 	}
 }
 
-// A piece ends when it has written as much as one may, whatever its round had written before. If the round is run again, the count restarts.
+// A piece ends when it has written as much as one may, whatever its round had written before. If the round is run
+// again, the count restarts.
 func TestPiecesAreBounded(t *testing.T) {
 	inWorld(t, func(w *world) {
 		r, err := w.replica(one)

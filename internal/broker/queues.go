@@ -22,8 +22,8 @@ const purgeChunk = 100
 // CopiedQueues returns the queues that a shard's state has copies of.
 func CopiedQueues(from store.Reader) ([]engine.CopiedQueue, error) { return engine.CopiedQueues(from) }
 
-// Restored marks the state of a shard as restored from a backup, so that it remembers messages of other shards for their whole window from its
-// start on: their senders may repeat them, however old the backup is.
+// Restored marks the state of a shard as restored from a backup, so that it remembers messages of other shards for
+// their whole window from its start on: their senders may repeat them, however old the backup is.
 func Restored(tx *store.Tx) error {
 	cache.MarkRestored(tx)
 	return nil
@@ -87,8 +87,11 @@ type QueueDescribed struct {
 }
 
 // DescribeQueue returns the status of a queue in a shard. The age of its oldest task is that of a moment later.
-var DescribeQueue = onReplica(verb.Rule{Name: "queue", Idempotent: true}, func(ctx context.Context, r *replica, q *OnQueue) (out QueueDescribed, err error) {
-	out.Info, out.At, err = change(ctx, r, func(round *engine.Round) (QueueInfo, error) { return engine.DescribeQueue(round, q.Namespace, q.Queue) })
+var DescribeQueue = onReplica(verb.Rule{Name: "queue", Idempotent: true}, func(ctx context.Context, r *replica,
+	q *OnQueue) (out QueueDescribed, err error) {
+	out.Info, out.At, err = change(ctx, r, func(round *engine.Round) (QueueInfo, error) {
+		return engine.DescribeQueue(round, q.Namespace, q.Queue)
+	})
 	if err != nil || out.Info.Ready == [3]int64{} {
 		return out, err
 	}
@@ -164,7 +167,8 @@ type DeadGrouped struct {
 }
 
 // GroupDead counts dead letters by type and normalized message.
-var GroupDead = onReplica(verb.Rule{Name: "dead-groups", Idempotent: true}, func(ctx context.Context, r *replica, q *DeadOf) (DeadGrouped, error) {
+var GroupDead = onReplica(verb.Rule{Name: "dead-groups", Idempotent: true}, func(ctx context.Context, r *replica, q *DeadOf) (DeadGrouped,
+	error) {
 	out, at, err := read(ctx, r, func(from store.Reader) (out DeadGrouped, err error) {
 		now, _ := r.shard.Now()
 		out.Groups, out.Partial = query.GroupDead(from, q.Namespace, q.Queue, task.ScopeOf(ctx), q.State, now)
@@ -233,7 +237,8 @@ func warm(round *engine.Round, ns string, views []*View) {
 }
 
 // bulk calls do for all selected tasks, newest first, a chunk at a time. done is how many tasks were done before.
-func (r *replica) bulk(ctx context.Context, ns string, s *Selection, do func(views []*View, done int64) (int64, Stamp, error)) (out BulkDone, err error) {
+func (r *replica) bulk(ctx context.Context, ns string, s *Selection, do func(views []*View, done int64) (int64, Stamp,
+	error)) (out BulkDone, err error) {
 	pages := r.pages(ns, s)
 	for {
 		views, last, at, err := pages(ctx)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/pawlq/pawl/internal/broker/tasklog"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -161,7 +162,7 @@ func (r *replica) committed(tx *store.Tx, at shard.Stamp) {
 	r.watches.lost(round.Lost)
 	r.watches.ended(round.Transitions)
 	for i := range round.Dead {
-		logDead(r.log, &round.Dead[i], r.b.cfg.LogHeaders)
+		tasklog.Dead(r.log, &round.Dead[i], r.b.cfg.LogHeaders)
 	}
 	r.logBreakers(round.Breakers)
 	r.logApart(round.Apart)
@@ -204,8 +205,8 @@ func (r *replica) dropped(over bool) {
 func (r *replica) logApart(rows []schema.Apart) {
 	for i := range rows {
 		a := &rows[i]
-		r.log.Error("a row could not be handled and was set apart", "namespace", a.Namespace, "table", string(a.Key[:1]), "key", fmt.Sprintf("%q", a.Key),
-			"reason", a.Reason, "kept", a.Kept)
+		r.log.Error("a row could not be handled and was set apart", "namespace", a.Namespace, "table", string(a.Key[:1]), "key",
+			fmt.Sprintf("%q", a.Key), "reason", a.Reason, "kept", a.Kept)
 	}
 }
 

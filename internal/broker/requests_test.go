@@ -70,8 +70,8 @@ func orders(words []string) (all [][]string) {
 	return all
 }
 
-// Calls of different kinds may have the same request id, in any order: each creates something of its own, each finds that again when it is repeated,
-// and every task can be acked.
+// Calls of different kinds may have the same request id, in any order: each creates something of its own, each finds
+// that again when it is repeated, and every task can be acked.
 func TestCallsOfOneRequestID(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()

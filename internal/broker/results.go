@@ -14,8 +14,8 @@ type results struct {
 	waiting map[task.ID][]chan struct{}
 }
 
-// wait returns a channel that is closed when the task has ended or this replica can no longer report it, and a function that must always be called
-// afterwards.
+// wait returns a channel that is closed when the task has ended or this replica can no longer report it, and a function
+// that must always be called afterwards.
 func (h *results) wait(id task.ID) (ended <-chan struct{}, forget func()) {
 	c := make(chan struct{})
 	h.mu.Lock()

@@ -48,8 +48,8 @@ func TestLossBeforeWatchIsReported(t *testing.T) {
 			l := <-lost
 			got[l.ID] = l.Reason
 		}
-		if len(got) != 4 || got[claimed[0].ID] != task.StaleCancelled || got[claimed[1].ID] != task.StaleCompleted || got[claimed[3].ID] != task.StaleCompleted ||
-			got[forgotten.ID] != task.StaleExpired {
+		if len(got) != 4 || got[claimed[0].ID] != task.StaleCancelled || got[claimed[1].ID] != task.StaleCompleted ||
+			got[claimed[3].ID] != task.StaleCompleted || got[forgotten.ID] != task.StaleExpired {
 			t.Errorf("reported as lost: %v", got)
 		}
 		if !watch.Remove(claimed[2].ID, claimed[2].Token) || watch.Remove(claimed[0].ID, claimed[0].Token) {
@@ -65,7 +65,8 @@ func TestHeldClaimsAreNotReported(t *testing.T) {
 		for _, ns := range []string{"y", "x", "x"} {
 			spec := task.Spec{Type: "job", Queue: "a"}
 			spec.Fill()
-			_, err := CopyQueues.Call(context.Background(), w.Broker, QueueCopies{OnShard{one, ns}, 0, map[string]task.QueueConfig{"a": {Version: 1, Settings: task.DefaultSettings()}}})
+			_, err := CopyQueues.Call(context.Background(), w.Broker, QueueCopies{OnShard{one, ns}, 0, map[string]task.QueueConfig{
+				"a": {Version: 1, Settings: task.DefaultSettings()}}})
 			w.must(err)
 			_, _, err = w.Enqueue(context.Background(), one, ns, []task.Spec{spec})
 			w.must(err)
@@ -168,7 +169,8 @@ func TestCallsOnAbsentShard(t *testing.T) {
 		if node, term, index := w.Leader(two); node != 0 || term != 0 || index != 0 {
 			t.Errorf("Leader = node %d in term %d at entry %d, want zeros for a shard that is not on this node", node, term, index)
 		}
-		if err := w.Add(two, func(shard.Hooks) (*shard.Shard, error) { return nil, errors.New("no disk") }); err == nil || err.Error() != "shard 2: no disk" {
+		if err := w.Add(two, func(shard.Hooks) (*shard.Shard, error) { return nil, errors.New("no disk") }); err == nil ||
+			err.Error() != "shard 2: no disk" {
 			t.Errorf("adding a shard that fails to start: %v", err)
 		}
 		if got := w.Led(); !slices.Equal(got, []uint32{one}) {
@@ -217,13 +219,15 @@ func TestFullDiskRefusesEnqueues(t *testing.T) {
 // A shard that is added while the broker runs works like the others: time passes in it.
 func TestShardIsAddedWhileRunning(t *testing.T) {
 	inWorld(t, func(w *world) {
-		if err := w.Add(one, func(shard.Hooks) (*shard.Shard, error) { return nil, errors.New("started twice") }); err == nil || err.Error() == "shard 1: started twice" {
+		if err := w.Add(one, func(shard.Hooks) (*shard.Shard, error) { return nil, errors.New("started twice") }); err == nil ||
+			err.Error() == "shard 1: started twice" {
 			t.Errorf("adding the same shard twice: %v", err)
 		}
 		stop := w.addShard(two)
 		w.pass(5 * time.Second) // until it is led
 		began := time.Now()
-		_, _, err := w.Enqueue(context.Background(), two, ns, []task.Spec{{Type: "job", Queue: "late", Priority: task.Normal, Delay: 10 * time.Second}})
+		_, _, err := w.Enqueue(context.Background(), two, ns, []task.Spec{{Type: "job", Queue: "late", Priority: task.Normal,
+			Delay: 10 * time.Second}})
 		w.must(err)
 		got, _, err := w.Claim(context.Background(), two, call("late"), time.Minute)
 		if err != nil || len(got) != 1 || time.Since(began) < 10*time.Second || time.Since(began) > 11*time.Second {
@@ -314,7 +318,8 @@ func TestRefusalsAroundARound(t *testing.T) {
 		t.Errorf("Refusal of a task error = %v, want it unchanged", got)
 	}
 	var notLeader *NotLeader
-	if err := Refusal(3, &shard.NotLeader{Leader: 5<<32 | 2}); !errors.As(err, &notLeader) || *notLeader != (NotLeader{3, 2}) || err.Error() != "shard 3 is led by node 2" {
+	if err := Refusal(3, &shard.NotLeader{Leader: 5<<32 | 2}); !errors.As(err, &notLeader) || *notLeader != (NotLeader{3, 2}) ||
+		err.Error() != "shard 3 is led by node 2" {
 		t.Errorf("Refusal of shard.NotLeader = %v", err)
 	}
 	if err := Refusal(3, shard.ErrStopped); !errors.As(err, &notLeader) || *notLeader != (NotLeader{3, 0}) {

@@ -83,7 +83,8 @@ type ScheduleIsPut struct {
 // All of these verbs are idempotent: a schedule's version, or the id of the request, shows that a call has already taken effect.
 
 // PutSchedule creates or replaces a schedule. The shard assigns its id.
-var PutSchedule = onReplica(verb.Rule{Name: "put-schedule", Idempotent: true}, func(ctx context.Context, r *replica, q *SchedulePutCall) (out ScheduleIsPut, err error) {
+var PutSchedule = onReplica(verb.Rule{Name: "put-schedule", Idempotent: true}, func(ctx context.Context, r *replica,
+	q *SchedulePutCall) (out ScheduleIsPut, err error) {
 	if !q.Put.DryRun {
 		if err := r.b.room(); err != nil {
 			return out, err
@@ -109,8 +110,10 @@ type ScheduleDeletion struct {
 // ScheduleDeleted holds the time at which the schedule was deleted.
 type ScheduleDeleted struct{ Stamped }
 
-// DeleteSchedule removes a schedule. Like a call of another shard it waits while a backup begins: the system shard forgets the name afterwards.
-var DeleteSchedule = onReplica(verb.Rule{Name: "delete-schedule", Idempotent: true}, func(ctx context.Context, r *replica, q *ScheduleDeletion) (out ScheduleDeleted, err error) {
+// DeleteSchedule removes a schedule. Like a call of another shard it waits while a backup begins: the system shard
+// forgets the name afterwards.
+var DeleteSchedule = onReplica(verb.Rule{Name: "delete-schedule", Idempotent: true}, func(ctx context.Context, r *replica,
+	q *ScheduleDeletion) (out ScheduleDeleted, err error) {
 	existed, at, err := changeWhenFree(ctx, r, inScope(ctx, q.within, func(round *engine.Round) (bool, error) {
 		return schedule.Audited(round, q.By, task.ScheduleDeleted, q.Namespace, q.Name, func() (bool, error) {
 			return schedule.Delete(round, q.Namespace, q.Name, q.Version)
@@ -130,7 +133,8 @@ type ScheduleCommand struct {
 }
 
 // PauseSchedule pauses a schedule.
-var PauseSchedule = changes(verb.Rule{Name: "pause-schedule", Idempotent: true}, func(round *engine.Round, q *ScheduleCommand) (out Shown[*ScheduleView], err error) {
+var PauseSchedule = changes(verb.Rule{Name: "pause-schedule", Idempotent: true}, func(round *engine.Round,
+	q *ScheduleCommand) (out Shown[*ScheduleView], err error) {
 	out.View, err = schedule.Audited(round, q.By, task.SchedulePaused, q.Namespace, q.Name, func() (*ScheduleView, error) {
 		return schedule.Pause(round, q.Namespace, q.Name, q.Reason, q.By.Name)
 	})
@@ -138,7 +142,8 @@ var PauseSchedule = changes(verb.Rule{Name: "pause-schedule", Idempotent: true},
 })
 
 // ResumeSchedule resumes a schedule.
-var ResumeSchedule = changes(verb.Rule{Name: "resume-schedule", Idempotent: true}, func(round *engine.Round, q *ScheduleCommand) (out Shown[*ScheduleView], err error) {
+var ResumeSchedule = changes(verb.Rule{Name: "resume-schedule", Idempotent: true}, func(round *engine.Round,
+	q *ScheduleCommand) (out Shown[*ScheduleView], err error) {
 	out.View, err = schedule.Audited(round, q.By, task.ScheduleResumed, q.Namespace, q.Name, func() (*ScheduleView, error) {
 		return schedule.Resume(round, q.Namespace, q.Name)
 	})
@@ -159,7 +164,8 @@ type ScheduleTriggered struct {
 }
 
 // TriggerSchedule creates a task of a schedule now.
-var TriggerSchedule = onReplica(verb.Rule{Name: "trigger-schedule", Idempotent: true}, func(ctx context.Context, r *replica, q *ScheduleTrigger) (out ScheduleTriggered, err error) {
+var TriggerSchedule = onReplica(verb.Rule{Name: "trigger-schedule", Idempotent: true}, func(ctx context.Context, r *replica,
+	q *ScheduleTrigger) (out ScheduleTriggered, err error) {
 	if err := r.b.room(); err != nil {
 		return out, err
 	}
@@ -174,7 +180,8 @@ var TriggerSchedule = onReplica(verb.Rule{Name: "trigger-schedule", Idempotent: 
 })
 
 // ShowSchedule reads a schedule.
-var ShowSchedule = reads(verb.Rule{Name: "schedule"}, func(from store.Reader, scope task.Scope, q *AtHome) (out Shown[*ScheduleView], err error) {
+var ShowSchedule = reads(verb.Rule{Name: "schedule"}, func(from store.Reader, scope task.Scope, q *AtHome) (out Shown[*ScheduleView],
+	err error) {
 	out.View, err = scheduleSeen(from, scope, q.Namespace, q.Name)
 	return out, err
 })
@@ -187,11 +194,14 @@ type ScheduleList struct {
 }
 
 // ListSchedules returns up to Limit schedules of all shards after a name, in the order of their names.
-var ListSchedules = reads(verb.Rule{Name: "schedules"}, func(from store.Reader, scope task.Scope, q *ScheduleList) (out Paged[SchedulePage], err error) {
+var ListSchedules = reads(verb.Rule{Name: "schedules"}, func(from store.Reader, scope task.Scope, q *ScheduleList) (out Paged[SchedulePage],
+	err error) {
 	out.Page = schedule.List(from, q.Namespace, scope, q.Behind, q.Limit)
 	return out, nil
 }).Merged(func(q *ScheduleList, parts []Paged[SchedulePage]) (out Paged[SchedulePage], err error) {
-	out.Page.Schedules, out.Page.More = verb.MergePages(parts, q.Limit, func(p Paged[SchedulePage]) ([]*ScheduleView, bool) { return p.Page.Schedules, p.Page.More },
+	out.Page.Schedules, out.Page.More = verb.MergePages(parts, q.Limit, func(p Paged[SchedulePage]) ([]*ScheduleView, bool) {
+		return p.Page.Schedules, p.Page.More
+	},
 		func(a, b *ScheduleView) int { return cmp.Compare(a.Name, b.Name) })
 	return out, nil
 })
@@ -210,7 +220,8 @@ type ScheduleHistoryPage struct {
 }
 
 // ScheduleHistory reads a page of a schedule's history.
-var ScheduleHistory = reads(verb.Rule{Name: "schedule-history"}, func(from store.Reader, scope task.Scope, q *ScheduleHistoryList) (out ScheduleHistoryPage, err error) {
+var ScheduleHistory = reads(verb.Rule{Name: "schedule-history"}, func(from store.Reader, scope task.Scope,
+	q *ScheduleHistoryList) (out ScheduleHistoryPage, err error) {
 	if _, err := scheduleSeen(from, scope, q.Namespace, q.Name); err != nil {
 		return out, err
 	}

@@ -11,7 +11,8 @@ import (
 // The scope of a call is in its context; see task.Scope. It is checked where things are read, in the round or the view itself.
 
 // inScope runs fn in a round, unless check finds that its object is outside the call's scope.
-func inScope[T any](ctx context.Context, check func(*engine.Round, task.Scope) error, fn func(*engine.Round) (T, error)) func(*engine.Round) (T, error) {
+func inScope[T any](ctx context.Context, check func(*engine.Round, task.Scope) error, fn func(*engine.Round) (T,
+	error)) func(*engine.Round) (T, error) {
 	scope := task.ScopeOf(ctx)
 	if scope.All() {
 		return fn

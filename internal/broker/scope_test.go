@@ -15,7 +15,8 @@ func TestVerbsRespectScope(t *testing.T) {
 		id := w.enqueue(task.Spec{Queue: "a"})[0]
 		spec := task.Schedule{Name: "s", Every: time.Hour, Task: task.Spec{Queue: "a", Type: "t"}}
 		spec.Fill()
-		_, err := PutSchedule.Call(context.Background(), w, SchedulePutCall{OnShard: OnShard{one, ns}, Put: SchedulePut{Schedule: spec, Version: 1}})
+		_, err := PutSchedule.Call(context.Background(), w, SchedulePutCall{OnShard: OnShard{one, ns},
+			Put: SchedulePut{Schedule: spec, Version: 1}})
 		w.must(err)
 		home := AtHome{OnSchedule{OnShard{one, ns}, "s"}}
 		for name, call := range map[string]func(ctx context.Context) error{

@@ -50,7 +50,8 @@ type Removal struct {
 //
 // Errors: wrong_state while there are tasks that wait, run, are dead or on their way to other shards, or if the namespace was added again,
 // or kept, after the removal.
-var EraseNamespace = onReplica(verb.Rule{Name: "erase-namespace", Idempotent: true}, func(ctx context.Context, r *replica, q *Removal) (Nothing, error) {
+var EraseNamespace = onReplica(verb.Rule{Name: "erase-namespace", Idempotent: true}, func(ctx context.Context, r *replica,
+	q *Removal) (Nothing, error) {
 	late, _, err := read(ctx, r, func(from store.Reader) ([]string, error) { return query.Copies(from, q.Namespace), nil })
 	for i := 0; i < len(late) && err == nil; i++ {
 		_, _, err = changeWhenFree(ctx, r, func(round *engine.Round) (Nothing, error) {

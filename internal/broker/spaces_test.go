@@ -15,7 +15,8 @@ func TestErasureLeavesLaterOperations(t *testing.T) {
 	for removed, want := range map[uint64]error{9: nil, 10: task.ErrNotFound} {
 		inWorld(t, func(w *world) {
 			ctx, at := context.Background(), OnShard{one, "team"}
-			out, err := StartOperation.Call(ctx, w, NewOperation{at, 10, OperationSpec{Action: task.Cancel, Filter: ready("a"), Request: task.NewID(one, 1, 1)}})
+			out, err := StartOperation.Call(ctx, w, NewOperation{at, 10, OperationSpec{Action: task.Cancel, Filter: ready("a"),
+				Request: task.NewID(one, 1, 1)}})
 			w.must(err)
 			if _, err := EraseNamespace.Call(ctx, w, Removal{at, removed}); errors.Is(err, task.ErrWrongState) != (want == nil) {
 				t.Errorf("a removal in version %d: %v", removed, err)

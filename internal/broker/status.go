@@ -27,8 +27,8 @@ type (
 // anybody takes their tasks.
 const examinedAtOnce, idleAtOnce = 50, 1000
 
-// shardTime is how long a status waits for a shard. It leaves time to answer those who wait verb.PartTime for this node: they would take the whole node
-// for missing, with all of its shards. A scrape of the metrics takes as long.
+// shardTime is how long a status waits for a shard. It leaves time to answer those who wait verb.PartTime for this
+// node: they would take the whole node for missing, with all of its shards. A scrape of the metrics takes as long.
 const shardTime = verb.PartTime / 2
 
 // newDeadTime is how long a dead letter counts as new.
@@ -228,8 +228,8 @@ func Unserved(counts []QueueCount) []QueueCount {
 	return slices.DeleteFunc(counts, func(c QueueCount) bool { return c.Served })
 }
 
-// statusCache holds the last known status of all queues that this node leads. When it has gained or lost a shard, it is out of date: another
-// node may report the same shard.
+// statusCache holds the last known status of all queues that this node leads. When it has gained or lost a shard, it is
+// out of date: another node may report the same shard.
 type statusCache struct {
 	mu      sync.Mutex
 	at      time.Time
@@ -250,9 +250,10 @@ type statusRead struct {
 // statusTimeout bounds a read of all queues, which goes on when those who wait for it have given up: the next caller gets its result.
 const statusTimeout = 30 * time.Second
 
-// statusShare bounds the cost of reading all queues: the result is reused for up to statusShare times as long as that took, within the age
-// that the caller allows. So pages of a few queues are never behind, and thousands of queues take no more than a twentieth of a processor. A result
-// without a shard that hangs is reused too, since the next one would take as long.
+// statusShare bounds the cost of reading all queues: the result is reused for up to statusShare times as long as that
+// took, within the age that the caller allows. So pages of a few queues are never behind, and thousands of queues take
+// no more than a twentieth of a processor. A result without a shard that hangs is reused too, since the next one would
+// take as long.
 const statusShare = 20
 
 // QueueStatuses returns the status of all queues in the shards that this node leads, at most age old. A queue with partitions in several

@@ -36,7 +36,8 @@ func TestIdleQueues(t *testing.T) {
 		w.must(copyQueues(ctx, w.Broker, one, configs))
 		_, _, err := w.Enqueue(ctx, one, ns, specs)
 		w.must(err)
-		_, _, err = w.Claim(ctx, one, ClaimCall{Namespace: ns, Queues: []Share{{Queue: "taken"}}, Max: 1, MaxBytes: 1 << 20, Lease: time.Second}, 0)
+		_, _, err = w.Claim(ctx, one, ClaimCall{Namespace: ns, Queues: []Share{{Queue: "taken"}}, Max: 1, MaxBytes: 1 << 20, Lease: time.Second},
+			0)
 		w.must(err)
 		w.pass(2 * time.Second) // it is ready again, and somebody asked a moment ago
 		got := w.status(0)
@@ -103,7 +104,8 @@ func TestStatusBesideAShardThatHangs(t *testing.T) {
 
 // TestPartsStayApart: a queue in several shards is one in the status of all, and each shard still has its own.
 func TestPartsStayApart(t *testing.T) {
-	parts := []*part{{all: []*QueueStatus{{Queue: "a", Ready: 1, Blocked: []Blocked{{Why: task.WhyNoWorker, Tasks: 1}}}}}, {all: []*QueueStatus{{Queue: "b", Ready: 5}, {Queue: "a", Ready: 2, Blocked: []Blocked{{Why: task.WhyNoWorker, Tasks: 2}}}}}}
+	parts := []*part{{all: []*QueueStatus{{Queue: "a", Ready: 1, Blocked: []Blocked{{Why: task.WhyNoWorker, Tasks: 1}}}}},
+		{all: []*QueueStatus{{Queue: "b", Ready: 5}, {Queue: "a", Ready: 2, Blocked: []Blocked{{Why: task.WhyNoWorker, Tasks: 2}}}}}}
 	all := join(parts)
 	if len(all) != 2 || all[0].Ready != 3 || all[0].Waits(task.WhyNoWorker) != 3 || all[1].Ready != 5 {
 		t.Errorf("joined, the parts are %+v", all)
@@ -216,23 +218,27 @@ func TestNamespaceAddsUp(t *testing.T) {
 	inWorld(t, func(w *world) {
 		ctx := context.Background()
 		of := func(ns, queue string, n int64, idle, examined bool) *QueueStatus {
-			return &QueueStatus{Namespace: ns, Queue: queue, Scheduled: n, Ready: 2 * n, Claimed: 3 * n, Retrying: 4 * n, Dead: 5 * n, Poisoned: 6 * n, NewDead: 7 * n,
-				Idle: idle, Examined: examined}
+			return &QueueStatus{Namespace: ns, Queue: queue, Scheduled: n, Ready: 2 * n, Claimed: 3 * n, Retrying: 4 * n, Dead: 5 * n,
+				Poisoned: 6 * n, NewDead: 7 * n, Idle: idle, Examined: examined}
 		}
 		w.statusCache.at, w.statusCache.took = time.Now(), time.Second
-		known := []*QueueStatus{of(ns, "a", 1, false, true), of(ns, "b", 10, true, false), of("other", "a", 100, true, true), of(ns, "c", 1000, true, false)}
-		w.statusCache.last = &statusRead{terms: termsOf(w.Broker), parts: []*part{{shard: one, apart: map[string]int64{ns: 3, "other": 4}, all: known}}, queues: known}
+		known := []*QueueStatus{of(ns, "a", 1, false, true), of(ns, "b", 10, true, false), of("other", "a", 100, true, true),
+			of(ns, "c", 1000, true, false)}
+		w.statusCache.last = &statusRead{terms: termsOf(w.Broker), parts: []*part{{shard: one, apart: map[string]int64{ns: 3, "other": 4},
+			all: known}}, queues: known}
 		got := w.status(time.Minute)
-		if want := "[{b 20 false} {c 2000 false}]"; len(got.Queues) != 3 || fmt.Sprint(got.Idle) != want || len(got.Busy) != 1 || got.Busy[0].Queue != "a" {
+		if want := "[{b 20 false} {c 2000 false}]"; len(got.Queues) != 3 || fmt.Sprint(got.Idle) != want || len(got.Busy) != 1 ||
+			got.Busy[0].Queue != "a" {
 			t.Errorf("NamespaceStatus has queues %v, idle %+v, want %s, busy %v", got.Queues, got.Idle, want, got.Busy)
 		}
-		if got.Scheduled != 1011 || got.Ready != 2022 || got.Claimed != 3033 || got.Retrying != 4044 || got.Dead != 5055 || got.Poisoned != 6066 || got.NewDead != 7077 ||
-			got.Apart != 3 {
+		if got.Scheduled != 1011 || got.Ready != 2022 || got.Claimed != 3033 || got.Retrying != 4044 || got.Dead != 5055 ||
+			got.Poisoned != 6066 || got.NewDead != 7077 || got.Apart != 3 {
 			t.Errorf("NamespaceStatus adds the tasks up to %+v", got)
 		}
 		two := got
-		if two.Add(&got); len(two.Queues) != 3 || two.Scheduled != 2022 || two.Ready != 4044 || two.Claimed != 6066 || two.Retrying != 8088 || two.Dead != 10110 || two.Poisoned != 12132 ||
-			two.NewDead != 14154 || two.Apart != 6 || fmt.Sprint(two.Idle) != "[{b 40 false} {c 4000 false}]" || len(two.Busy) != 1 {
+		if two.Add(&got); len(two.Queues) != 3 || two.Scheduled != 2022 || two.Ready != 4044 || two.Claimed != 6066 || two.Retrying != 8088 ||
+			two.Dead != 10110 || two.Poisoned != 12132 || two.NewDead != 14154 || two.Apart != 6 ||
+			fmt.Sprint(two.Idle) != "[{b 40 false} {c 4000 false}]" || len(two.Busy) != 1 {
 			t.Errorf("the sum of two nodes is %+v", two)
 		}
 		w.pass(statusShare*time.Second - time.Millisecond)
@@ -266,7 +272,8 @@ func TestCountsEnd(t *testing.T) {
 			want     string
 		}{{0, 0, "5000 map[ready:5000], more: true"}, {time.Second, 7, "6000 map[claimed:7 ready:5993], more: false"}} {
 			if c.claims > 0 {
-				_, _, err := w.Claim(ctx, one, ClaimCall{Namespace: ns, Queues: []Share{{Queue: "mail"}}, Max: c.claims, MaxBytes: 1 << 20, Lease: time.Hour}, 0)
+				_, _, err := w.Claim(ctx, one, ClaimCall{Namespace: ns, Queues: []Share{{Queue: "mail"}}, Max: c.claims, MaxBytes: 1 << 20,
+					Lease: time.Hour}, 0)
 				w.must(err)
 			}
 			out, err := CountMatches.Call(ctx, w, MatchCount{OnShard: OnShard{one, ns}, Filter: Filter{Queue: "mail"}, Wait: c.patience})
@@ -283,7 +290,8 @@ func TestCountsEnd(t *testing.T) {
 	})
 }
 
-// TestSlowStatus: reading the status of all queues goes on after its caller has given up, and whoever asks meanwhile or soon after gets its result.
+// TestSlowStatus: reading the status of all queues goes on after its caller has given up, and whoever asks meanwhile or
+// soon after gets its result.
 func TestSlowStatus(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.enqueue(task.Spec{Type: "job", Queue: "mail"})

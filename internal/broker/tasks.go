@@ -43,7 +43,8 @@ func (c *TaskCommand) Pack() {
 func (c *TaskCommand) Unpack() {}
 
 // OperateTask carries out an operator's call, records its author in the audit log, and returns the task.
-var OperateTask = onReplica(verb.Rule{Name: "operate"}, func(ctx context.Context, r *replica, q *TaskCommand) (out Shown[*View], err error) {
+var OperateTask = onReplica(verb.Rule{Name: "operate"}, func(ctx context.Context, r *replica, q *TaskCommand) (out Shown[*View],
+	err error) {
 	action, fn := q.act()
 	if fn == nil { // the verb belongs to a newer release
 		return out, &NotLeader{Shard: r.id}
@@ -75,7 +76,8 @@ var OperateTask = onReplica(verb.Rule{Name: "operate"}, func(ctx context.Context
 	return out, err
 })
 
-// act returns the name of the call in the audit log and the function that carries it out in a round. The function is nil if the verb is unknown.
+// act returns the name of the call in the audit log and the function that carries it out in a round. The function is
+// nil if the verb is unknown.
 func (c *TaskCommand) act() (task.Action, func(*engine.Round) error) {
 	ns, id := c.Namespace, c.ID
 	switch c.Verb {
@@ -96,7 +98,8 @@ func (c *TaskCommand) act() (task.Action, func(*engine.Round) error) {
 	return "", nil
 }
 
-// archiveThenDiscard archives a task about to be discarded, if it is a dead letter. It returns a function that discards the task if it has not changed since.
+// archiveThenDiscard archives a task about to be discarded, if it is a dead letter. It returns a function that discards
+// the task if it has not changed since.
 func (r *replica) archiveThenDiscard(ctx context.Context, c *TaskCommand) (func(*engine.Round) error, Stamp, error) {
 	v, at, err := r.b.Task(ctx, c.Namespace, c.ID, 0)
 	if err == nil && (v.Exec.State == task.Dead || v.Exec.State == task.Poisoned) {

@@ -42,7 +42,8 @@ func newTickTraces(tracer trace.Tracer) *tickTraces {
 // begin starts the trace of a tick's task and returns it as headers.
 func (t *tickTraces) begin(schedule string, n *engine.NewTask) map[string]string {
 	ctx, span := t.tracer.Start(context.Background(), "create "+n.Queue, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindProducer),
-		trace.WithAttributes(append(SpanAttrs("create", n.Queue, n.Type), semconv.MessagingOperationTypeCreate, attrSchedule.String(schedule))...))
+		trace.WithAttributes(append(SpanAttrs("create", n.Queue, n.Type), semconv.MessagingOperationTypeCreate,
+			attrSchedule.String(schedule))...))
 	headers := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, headers)
 	if span.IsRecording() {

@@ -10,8 +10,9 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// Verbs are the calls on data shards. Each is described once, next to its request and answer: what the request embeds determines the shard,
-// and changes, reads or onReplica how it runs there. A router brings it to the leader, and a Broker runs it on the shards that this node leads.
+// Verbs are the calls on data shards. Each is described once, next to its request and answer: what the request embeds
+// determines the shard, and changes, reads or onReplica how it runs there. A router brings it to the leader, and a
+// Broker runs it on the shards that this node leads.
 var Verbs verb.Table[*Broker]
 
 // Do implements verb.Runner for the shards that this node leads.
@@ -88,7 +89,8 @@ type placed[Req any] interface {
 }
 
 // onReplica describes a verb that needs more than one round, or more than one read of the state.
-func onReplica[Req, Resp any, P placed[Req]](rule verb.Rule, run func(ctx context.Context, r *replica, q *Req) (Resp, error)) *verb.Verb[Req, Resp] {
+func onReplica[Req, Resp any, P placed[Req]](rule verb.Rule, run func(ctx context.Context, r *replica, q *Req) (Resp,
+	error)) *verb.Verb[Req, Resp] {
 	return verb.New(&Verbs, rule, func(b *Broker, ctx context.Context, q Req) (out Resp, err error) {
 		r, err := b.replica(P(&q).TargetShard())
 		if err != nil {
@@ -114,7 +116,8 @@ func changes[Req, Resp any, P placed[Req]](rule verb.Rule, fn func(round *engine
 }
 
 // reads describes a verb that is a function of the state and of the call's scope.
-func reads[Req, Resp any, P placed[Req]](rule verb.Rule, fn func(from store.Reader, scope task.Scope, q *Req) (Resp, error)) *verb.Verb[Req, Resp] {
+func reads[Req, Resp any, P placed[Req]](rule verb.Rule, fn func(from store.Reader, scope task.Scope, q *Req) (Resp, error)) *verb.Verb[Req,
+	Resp] {
 	rule.Idempotent = true
 	return onReplica[Req, Resp, P](rule, func(ctx context.Context, r *replica, q *Req) (Resp, error) {
 		out, at, err := read(ctx, r, func(from store.Reader) (Resp, error) { return fn(from, task.ScopeOf(ctx), q) })

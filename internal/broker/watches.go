@@ -16,9 +16,10 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A holder of claims is notified by the round in which one of them is lost. That leaves three gaps: between the commit of a claim and the
-// start of its watch, while another node leads the shard, and when a call that doesn't know of the watch settles the claim. All are closed in
-// the same way: a claim that is still watched at the next check is read once, and again in each new term and after a round has ended it.
+// A holder of claims is notified by the round in which one of them is lost. That leaves three gaps: between the commit
+// of a claim and the start of its watch, while another node leads the shard, and when a call that doesn't know of the
+// watch settles the claim. All are closed in the same way: a claim that is still watched at the next check is read
+// once, and again in each new term and after a round has ended it.
 
 // ClaimWatch notifies a holder of claims when one of them ends without its doing, as long as this node leads their shards.
 type ClaimWatch struct {
@@ -111,7 +112,8 @@ func (w *ClaimWatch) forget(k claimKey) bool {
 	return held
 }
 
-// handOver calls moved for a claim, unless it was removed. Whoever removes it at the same time finds it either here or where moved has put it.
+// handOver calls moved for a claim, unless it was removed. Whoever removes it at the same time finds it either here or
+// where moved has put it.
 func (w *ClaimWatch) handOver(k claimKey, h Hold) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

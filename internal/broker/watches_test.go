@@ -42,8 +42,8 @@ func TestWatchedClaimsAreReadAgain(t *testing.T) {
 		term uint64
 		want int
 	}{
-		{func() {}, 3, 1}, {func() {}, 3, 0}, {func() { add(2) }, 3, 1}, {h.readAgain, 3, 2}, {func() {}, 3, 0}, {func() {}, 4, 2}, {func() {}, 4, 0},
-		{func() { h.remove(claimKey{task.NewID(one, 1, 1), 1, 1}, w); h.readAgain() }, 4, 1},
+		{func() {}, 3, 1}, {func() {}, 3, 0}, {func() { add(2) }, 3, 1}, {h.readAgain, 3, 2}, {func() {}, 3, 0},
+		{func() {}, 4, 2}, {func() {}, 4, 0}, {func() { h.remove(claimKey{task.NewID(one, 1, 1), 1, 1}, w); h.readAgain() }, 4, 1},
 	} {
 		c.do()
 		if got := len(h.unread(c.term)); got != c.want {
@@ -52,8 +52,8 @@ func TestWatchedClaimsAreReadAgain(t *testing.T) {
 	}
 }
 
-// A watch ends with its claim, although nobody removes it: the claim is settled by a call that does not know of it, as through another node. It is
-// reported as completed. A claim that is held on is watched as long as it is.
+// A watch ends with its claim, although nobody removes it: the claim is settled by a call that does not know of it, as
+// through another node. It is reported as completed. A claim that is held on is watched as long as it is.
 func TestWatchesEndWithTheirClaims(t *testing.T) {
 	inWorld(t, func(w *world) {
 		for _, verb := range []Settle{{Verb: Ack}, {Verb: Fail}, {Verb: Release}, {Verb: GiveBack}} {
@@ -67,13 +67,15 @@ func TestWatchesEndWithTheirClaims(t *testing.T) {
 			}
 			w.pass(time.Minute / 4)
 			if inShard, held := w.watchesLeft(first, second); inShard != 2 || held != 2 || len(lost) != 0 {
-				t.Errorf("%v: while it is held, the claim has %d watches in the shard, and %d in all, want 2; %d losses were reported", verb.Verb, inShard, held, len(lost))
+				t.Errorf("%v: while it is held, the claim has %d watches in the shard, and %d in all, want 2; %d losses were reported", verb.Verb,
+					inShard, held, len(lost))
 			}
 			verb.Hold = hold(claimed)
 			w.must(w.settle(verb).Err)
 			w.pass(time.Second)
 			if inShard, held := w.watchesLeft(first, second); inShard != 0 || held != 0 || len(lost) != 1 || (<-lost).Reason != task.StaleCompleted {
-				t.Errorf("%v: after its end, the claim has %d watches in the shard, and %d in all, want none, and one report of its completion", verb.Verb, inShard, held)
+				t.Errorf("%v: after its end, the claim has %d watches in the shard, and %d in all, want none, and one report of its completion",
+					verb.Verb, inShard, held)
 			}
 			w.must(operateTask(context.Background(), w.Broker, Cancel, w.enqueue(task.Spec{Queue: "b"})[0])) // something else happens
 			if verb.Verb != Ack {
@@ -83,8 +85,8 @@ func TestWatchesEndWithTheirClaims(t *testing.T) {
 	})
 }
 
-// The watch of an old claim is removed while a new claim of the task is added, in any order: the new one stays watched. After Close, nothing is
-// added any more, and a claim that is added at the same moment is not left behind.
+// The watch of an old claim is removed while a new claim of the task is added, in any order: the new one stays watched.
+// After Close, nothing is added any more, and a claim that is added at the same moment is not left behind.
 func TestWatchesOfOneTask(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.enqueue(task.Spec{Queue: "a"})
@@ -136,8 +138,8 @@ func TestClaimIsRemovedWhileItIsAdded(t *testing.T) {
 	})
 }
 
-// Many claims are watched, removed, extended and settled at the same time by holders of two nodes, each of which knows only what went through it.
-// Once all claims have ended, nothing is watched.
+// Many claims are watched, removed, extended and settled at the same time by holders of two nodes, each of which knows
+// only what went through it. Once all claims have ended, nothing is watched.
 func TestNoWatchIsLeftAfterAStorm(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var watches []*ClaimWatch

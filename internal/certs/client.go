@@ -47,7 +47,8 @@ func OpenClient(certFile, keyFile string, log *slog.Logger) (*KeyPair, error) {
 
 // checkClient returns why servers would reject a client's certificate, whichever authorities they trust.
 func checkClient(c *x509.Certificate, now time.Time) error {
-	if usage := c.ExtKeyUsage; len(usage) > 0 && !slices.Contains(usage, x509.ExtKeyUsageClientAuth) && !slices.Contains(usage, x509.ExtKeyUsageAny) {
+	if usage := c.ExtKeyUsage; len(usage) > 0 && !slices.Contains(usage, x509.ExtKeyUsageClientAuth) &&
+		!slices.Contains(usage, x509.ExtKeyUsageAny) {
 		return errors.New("it is not a client certificate: its extended key usage lacks client authentication")
 	}
 	return checkTime(c, now)

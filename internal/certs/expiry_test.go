@@ -76,7 +76,8 @@ func TestWatcher(t *testing.T) {
 		ahead := 2 * time.Hour // of the wall clock
 		var log lockedLog
 		var files atomic.Pointer[Ends]
-		ends := Ends{Peer: began.Add(ahead + Soon + day), PeerAuthority: began.Add(ahead + Soon), Server: began.Add(ahead + Soon - 1), ClientAuthority: {}}
+		ends := Ends{Peer: began.Add(ahead + Soon + day), PeerAuthority: began.Add(ahead + Soon), Server: began.Add(ahead + Soon - 1),
+			ClientAuthority: {}}
 		files.Store(&ends)
 		var w Watcher
 		if got := w.Ends(); len(got) > 0 {

@@ -38,11 +38,12 @@ func TestNames(t *testing.T) {
 		cert *x509.Certificate
 		want []string
 	}{
-		"all kinds": {&x509.Certificate{Subject: pkix.Name{CommonName: "billing", Organization: []string{"Example, Inc."}}, URIs: []*url.URL{spiffe},
-			DNSNames: []string{"Billing.Example.com"}, EmailAddresses: []string{"ops@example.com"}},
+		"all kinds": {&x509.Certificate{Subject: pkix.Name{CommonName: "billing", Organization: []string{"Example, Inc."}},
+			URIs: []*url.URL{spiffe}, DNSNames: []string{"Billing.Example.com"}, EmailAddresses: []string{"ops@example.com"}},
 			[]string{"uri:spiffe://example.com/billing", "dns:billing.example.com", "email:ops@example.com", `subject:CN=billing,O=Example\, Inc.`}},
-		"no subject":        {&x509.Certificate{URIs: []*url.URL{spiffe}}, []string{"uri:spiffe://example.com/billing"}},
-		"two common names":  {&x509.Certificate{Subject: pkix.Name{ExtraNames: []pkix.AttributeTypeAndValue{cn("admin"), cn("guest")}}}, []string{"subject:CN=guest,CN=admin"}},
+		"no subject": {&x509.Certificate{URIs: []*url.URL{spiffe}}, []string{"uri:spiffe://example.com/billing"}},
+		"two common names": {&x509.Certificate{Subject: pkix.Name{ExtraNames: []pkix.AttributeTypeAndValue{cn("admin"), cn("guest")}}},
+			[]string{"subject:CN=guest,CN=admin"}},
 		"a comma in a name": {&x509.Certificate{Subject: pkix.Name{CommonName: "admin,O=Example"}}, []string{`subject:CN=admin\,O=Example`}},
 		"a line in a name":  {&x509.Certificate{Subject: pkix.Name{CommonName: "admin\nlevel=INFO"}}, nil},
 		"a long name":       {&x509.Certificate{Subject: pkix.Name{CommonName: strings.Repeat("a", LongestName)}}, nil},
@@ -83,7 +84,8 @@ func TestNewClient(t *testing.T) {
 		"that of a server":    {[]*x509.Certificate{parse(t, node)}, roots, now, "incompatible key usage"},
 		"the authority's own": {[]*x509.Certificate{parse(t, ca)}, others, now, "unknown authority"},
 	} {
-		if err := v.roots.Verify(v.chain, x509.ExtKeyUsageClientAuth, v.at); v.says == "" && err != nil || v.says != "" && (err == nil || !strings.Contains(err.Error(), v.says)) {
+		if err := v.roots.Verify(v.chain, x509.ExtKeyUsageClientAuth, v.at); v.says == "" && err != nil || v.says != "" &&
+			(err == nil || !strings.Contains(err.Error(), v.says)) {
 			t.Errorf("Verify of %s: %v, want %q", what, err, v.says)
 		}
 	}
@@ -158,7 +160,8 @@ func TestOpenClient(t *testing.T) {
 		pair Pair
 		says string
 	}{
-		"good": {at(time.Now()), ""}, "expired": {at(time.Now().AddDate(0, 0, -11)), "it expired at"}, "a server's": {server(t, ca, 10, "a"), "lacks client authentication"},
+		"good": {at(time.Now()), ""}, "expired": {at(time.Now().AddDate(0, 0, -11)), "it expired at"}, "a server's": {server(t, ca, 10, "a"),
+			"lacks client authentication"},
 	} {
 		f := newFolder(t)
 		f.put(c.pair)

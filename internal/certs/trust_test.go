@@ -82,7 +82,8 @@ func TestRevoke(t *testing.T) {
 	}
 	both := revoke(Pair{slices.Concat(ca.Cert, revoke(other, strangers[0])), ca.Key}, of[0])
 	refused("one, beside another authority", trusting(t, both), true, false, false)
-	if err := trusting(t, both).Verify(strangers, x509.ExtKeyUsageClientAuth, now); err == nil || !strings.Contains(err.Error(), "was revoked at") {
+	if err := trusting(t, both).Verify(strangers, x509.ExtKeyUsageClientAuth, now); err == nil || !strings.Contains(err.Error(),
+		"was revoked at") {
 		t.Errorf("the other authority and its list did not stay: %v", err)
 	}
 	parent, key, err := parseAuthority(ca)
@@ -90,7 +91,8 @@ func TestRevoke(t *testing.T) {
 		t.Fatal(err)
 	}
 	//lint:ignore SA1019 a list without a number, as other programs write it
-	unnumbered, err := parent.CreateCRL(rand.Reader, key, []pkix.RevokedCertificate{{SerialNumber: of[2].SerialNumber, RevocationTime: now}}, now, now.Add(day))
+	unnumbered, err := parent.CreateCRL(rand.Reader, key, []pkix.RevokedCertificate{{SerialNumber: of[2].SerialNumber, RevocationTime: now}},
+		now, now.Add(day))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,8 +120,8 @@ func TestRevoke(t *testing.T) {
 
 // An intermediate that was revoked certifies nobody.
 func TestRevokedIntermediate(t *testing.T) {
-	root, err := sign(&x509.Certificate{SerialNumber: big.NewInt(7), Subject: pkix.Name{CommonName: "root"}, NotBefore: now, NotAfter: now.Add(100 * day), IsCA: true,
-		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign}, nil, nil)
+	root, err := sign(&x509.Certificate{SerialNumber: big.NewInt(7), Subject: pkix.Name{CommonName: "root"}, NotBefore: now,
+		NotAfter: now.Add(100 * day), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,8 +129,8 @@ func TestRevokedIntermediate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	between, err := sign(&x509.Certificate{SerialNumber: big.NewInt(8), Subject: pkix.Name{CommonName: "between"}, NotBefore: now, NotAfter: now.Add(90 * day), IsCA: true,
-		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, parent, key)
+	between, err := sign(&x509.Certificate{SerialNumber: big.NewInt(8), Subject: pkix.Name{CommonName: "between"}, NotBefore: now,
+		NotAfter: now.Add(90 * day), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, parent, key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +148,8 @@ func TestRevokedIntermediate(t *testing.T) {
 		t.Fatal(err)
 	}
 	revoked := pem.EncodeToMemory(&pem.Block{Type: blockRevoked, Bytes: list})
-	if err := trusting(t, root.Cert, revoked).Verify(chain, x509.ExtKeyUsageClientAuth, now); err == nil || !strings.Contains(err.Error(), `"between" with the serial number 8 was revoked`) {
+	if err := trusting(t, root.Cert, revoked).Verify(chain, x509.ExtKeyUsageClientAuth, now); err == nil || !strings.Contains(err.Error(),
+		`"between" with the serial number 8 was revoked`) {
 		t.Errorf("a certificate by a revoked intermediate: %v", err)
 	}
 }
@@ -160,7 +163,8 @@ func TestLists(t *testing.T) {
 		t.Fatal(err)
 	}
 	list := func(change func(*x509.RevocationList)) []byte {
-		l := &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: now, NextUpdate: now.Add(day), RevokedCertificateEntries: []x509.RevocationListEntry{{SerialNumber: of[0].SerialNumber, RevocationTime: now}}}
+		l := &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: now, NextUpdate: now.Add(day),
+			RevokedCertificateEntries: []x509.RevocationListEntry{{SerialNumber: of[0].SerialNumber, RevocationTime: now}}}
 		change(l)
 		der, err := x509.CreateRevocationList(rand.Reader, l, parent, key)
 		if err != nil {
@@ -181,18 +185,23 @@ func TestLists(t *testing.T) {
 		"nothing":                  {nil, "no certificate found"},
 		"a list alone":             {plain, "no certificate found"},
 		"another authority's list": {slices.Concat(other.Cert, plain), "none of the authorities in this file has signed it"},
-		"a list of changes":        {slices.Concat(ca.Cert, list(func(l *x509.RevocationList) { l.ExtraExtensions = []pkix.Extension{critical} })), "critical extension 2.5.29.27"},
+		"a list of changes": {slices.Concat(ca.Cert, list(func(l *x509.RevocationList) {
+			l.ExtraExtensions = []pkix.Extension{critical}
+		})), "critical extension 2.5.29.27"},
 		"an entry with a condition": {append(append([]byte{}, ca.Cert...), list(func(l *x509.RevocationList) {
 			l.RevokedCertificateEntries[0].ExtraExtensions = []pkix.Extension{critical}
 		})...), "critical extension 2.5.29.27"},
-		"a list that is cut off":        {slices.Concat(ca.Cert, plain[:len(plain)-20]), "damaged or cut off"},
-		"a list without its beginning":  {slices.Concat(ca.Cert, []byte("-----BEGIN X50")), "damaged or cut off"},
-		"a list without its own line":   {slices.Concat(bytes.TrimSpace(ca.Cert), plain), "on a line of its own"},
-		"a list that is not PEM":        {slices.Concat(ca.Cert, der.Bytes), "bytes that are not text"},
-		"a list of another name":        {slices.Concat(ca.Cert, pem.EncodeToMemory(&pem.Block{Type: "CRL", Bytes: der.Bytes})), `a block "CRL"`},
-		"a damaged list":                {slices.Concat(ca.Cert, pem.EncodeToMemory(&pem.Block{Type: blockRevoked, Bytes: []byte("x")})), "list of revoked certificates"},
-		"a damaged certificate":         {slices.Concat(ca.Cert, pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: []byte("x")})), "x509"},
-		"a certificate of no authority": {slices.Concat(ca.Cert, pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: of[0].Raw})), `"n1" is not that of an authority`},
+		"a list that is cut off":       {slices.Concat(ca.Cert, plain[:len(plain)-20]), "damaged or cut off"},
+		"a list without its beginning": {slices.Concat(ca.Cert, []byte("-----BEGIN X50")), "damaged or cut off"},
+		"a list without its own line":  {slices.Concat(bytes.TrimSpace(ca.Cert), plain), "on a line of its own"},
+		"a list that is not PEM":       {slices.Concat(ca.Cert, der.Bytes), "bytes that are not text"},
+		"a list of another name":       {slices.Concat(ca.Cert, pem.EncodeToMemory(&pem.Block{Type: "CRL", Bytes: der.Bytes})), `a block "CRL"`},
+		"a damaged list": {slices.Concat(ca.Cert, pem.EncodeToMemory(&pem.Block{Type: blockRevoked, Bytes: []byte("x")})),
+			"list of revoked certificates"},
+		"a damaged certificate": {slices.Concat(ca.Cert, pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: []byte("x")})),
+			"x509"},
+		"a certificate of no authority": {slices.Concat(ca.Cert, pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: of[0].Raw})),
+			`"n1" is not that of an authority`},
 	} {
 		if _, err := ParseTrust(c.file); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", what, err, c.want)

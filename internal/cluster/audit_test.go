@@ -41,10 +41,11 @@ func TestAuditOfQueues(t *testing.T) {
 		s := w.leader
 		put := func(by task.Author, length int64) {
 			t.Helper()
-			_, err := s.control.Queues.PutQueue(ctx, auditlog.Action{By: by, Action: task.QueuePut}, "default", "mail", func(c *task.QueueConfig) error {
-				c.Settings.MaxLength = length
-				return nil
-			})
+			_, err := s.control.Queues.PutQueue(ctx, auditlog.Action{By: by, Action: task.QueuePut}, "default", "mail",
+				func(c *task.QueueConfig) error {
+					c.Settings.MaxLength = length
+					return nil
+				})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -96,7 +97,8 @@ func TestOldAuditEntriesAreRemoved(t *testing.T) {
 func TestAuditRetention(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
-		is(t, c.Placement.SetAuditRetention(bg, lena, time.Hour), task.ErrInvalidArgument, "retention: 1h0m0s is not between 24h0m0s (1 day) and 87600h0m0s (10 years)")
+		is(t, c.Placement.SetAuditRetention(bg, lena, time.Hour), task.ErrInvalidArgument,
+			"retention: 1h0m0s is not between 24h0m0s (1 day) and 87600h0m0s (10 years)")
 		copied := NewCopy(nil)
 		if got := copied.AuditKeep(); got != audit.MaxKeep {
 			t.Errorf("AuditKeep of an empty copy = %v, want the maximum", got)

@@ -76,7 +76,8 @@ func shareLeaders(members []Member, shards []shardState) Step {
 	var best Step
 	gap := 1
 	for from, n := range leads {
-		if step, to := reach(from, leads, moves); step.Kind != NoStep && (n-leads[to] > gap || n-leads[to] == gap && gap > 1 && lessStep(step, best)) {
+		if step, to := reach(from, leads, moves); step.Kind != NoStep && (n-leads[to] > gap || n-leads[to] == gap && gap > 1 &&
+			lessStep(step, best)) {
 			best, gap = step, n-leads[to]
 		}
 	}

@@ -104,7 +104,8 @@ func TestChangesWait(t *testing.T) {
 		at = poll(t, c, 0, 0).Version
 		began = time.Now()
 		wg.Go(func() {
-			if _, err := c.Copies.Changes(bg, at, Report{Node: 1}, 5*time.Second); !errors.Is(err, systemtest.ErrNotLeader) || time.Since(began) != time.Second {
+			if _, err := c.Copies.Changes(bg, at, Report{Node: 1}, 5*time.Second); !errors.Is(err, systemtest.ErrNotLeader) ||
+				time.Since(began) != time.Second {
 				t.Errorf("a poll of a replaced leader: %v after %v, want ErrNotLeader after 1s", err, time.Since(began))
 			}
 		})
@@ -321,12 +322,14 @@ func TestCopyIsUpdated(t *testing.T) {
 }
 
 func queueAt(name string, version uint64) queues.Queue {
-	return queues.Queue{Namespace: "default", Name: name, Shard: 1, Config: task.QueueConfig{Version: version, Settings: task.DefaultSettings()}}
+	return queues.Queue{Namespace: "default", Name: name, Shard: 1, Config: task.QueueConfig{Version: version,
+		Settings: task.DefaultSettings()}}
 }
 
 func TestMapFile(t *testing.T) {
-	m := &Map{Version: 9, Settings: system.Settings{Replication: 3, NextNode: 4, DataShards: 2}, Nodes: []Node{{Number: 1, Name: "n1", State: Active}, {Number: 3, Name: "n3", State: Removed}},
-		Shards: []Shard{{ID: 0}, {ID: 2, Replicas: []Replica{{ID: ReplicaID(7, 3), Node: 3}}}}}
+	m := &Map{Version: 9, Settings: system.Settings{Replication: 3, NextNode: 4, DataShards: 2},
+		Nodes: []Node{{Number: 1, Name: "n1", State: Active}, {Number: 3, Name: "n3", State: Removed}}, Shards: []Shard{{ID: 0},
+			{ID: 2, Replicas: []Replica{{ID: ReplicaID(7, 3), Node: 3}}}}}
 	got, err := DecodeMap(m.Encode())
 	must(t, err)
 	if n, ok := got.Node(3); !ok || n.Name != "n3" || got.Version != 9 || got.Settings != m.Settings {

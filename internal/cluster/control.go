@@ -75,14 +75,17 @@ func NewControl(cfg Config) *Control {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	shard := system.NewShard(cfg.System)
-	c := &Control{shard: shard, log: cfg.Logger, Placement: NewPlacement(shard, cfg.Own, cfg.Node), Quotas: quotas.New(shard, cfg.Shards, cfg.Logger), Tokens: tokens.New(shard),
-		Workers: workers.New(shard), Schedules: schedules.New(shard), Webhooks: webhooks.New(shard, cfg.Shards.CopyWatches, cfg.Logger), Markers: markers.New(shard), Audit: auditlog.New(shard)}
+	c := &Control{shard: shard, log: cfg.Logger, Placement: NewPlacement(shard, cfg.Own, cfg.Node), Quotas: quotas.New(shard, cfg.Shards,
+		cfg.Logger), Tokens: tokens.New(shard),
+		Workers: workers.New(shard), Schedules: schedules.New(shard), Webhooks: webhooks.New(shard, cfg.Shards.CopyWatches, cfg.Logger),
+		Markers: markers.New(shard), Audit: auditlog.New(shard)}
 	c.Copies = NewCopies(shard, c.Placement, c.Tokens.NoteUses)
 	shard.Confirm = c.Copies.Confirm
 	c.Queues = queues.New(queues.Config{Shard: shard, Shards: cfg.Shards, EnsureShare: c.Quotas.EnsureShare, Divide: c.Quotas.DivideQueue,
 		Divided: quotas.Divided, Renew: quotas.Renew, Undivide: quotas.ForgetQueue, Room: cfg.Room, Logger: cfg.Logger})
-	c.Namespaces = namespaces.New(namespaces.Config{Shard: shard, Divide: c.Quotas.Divide, Undivide: quotas.Forget, Erase: cfg.Shards.EraseNamespace,
-		Forget: []func(tx *store.Tx, ns string){schedules.Forget, webhooks.Forget, markers.Forget, c.Workers.Forget}})
+	c.Namespaces = namespaces.New(namespaces.Config{Shard: shard, Divide: c.Quotas.Divide, Undivide: quotas.Forget,
+		Erase: cfg.Shards.EraseNamespace, Forget: []func(tx *store.Tx, ns string){schedules.Forget, webhooks.Forget, markers.Forget,
+			c.Workers.Forget}})
 	return c
 }
 

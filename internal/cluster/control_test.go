@@ -26,7 +26,8 @@ func TestOnlyTheLeaderAnswers(t *testing.T) {
 		_, errJoin := c.Placement.Join(bg, joinOf("n2", 1))
 		_, errChanges := c.Copies.Changes(bg, 0, Report{Node: 1}, time.Second)
 		_, errOverview := c.Placement.Overview(bg)
-		for i, err := range []error{errs, errPut, errPlace, errJoin, errChanges, errOverview, c.Queues.DropQueue(bg, nobody, "default", "a"), c.Placement.Drain(bg, nobody, "n1")} {
+		for i, err := range []error{errs, errPut, errPlace, errJoin, errChanges, errOverview, c.Queues.DropQueue(bg, nobody, "default", "a"),
+			c.Placement.Drain(bg, nobody, "n1")} {
 			if !errors.Is(err, systemtest.ErrNotLeader) {
 				t.Errorf("call %d: %v, want ErrNotLeader", i, err)
 			}
@@ -60,7 +61,8 @@ func TestCloseDuringElections(t *testing.T) {
 	}
 }
 
-// After a dropped round, readers of events continue where they were until the term is over. Nodes' confirmations do not count in a later term.
+// After a dropped round, readers of events continue where they were until the term is over. Nodes' confirmations do not
+// count in a later term.
 func TestDropped(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)

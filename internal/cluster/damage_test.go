@@ -41,7 +41,10 @@ var damageCalls = map[string]func(c *Control) error{
 		return err
 	},
 	"put limited": func(c *Control) error {
-		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, ns, "q", func(c *task.QueueConfig) error { c.Settings.KeyOrder = task.KeyOrderStrict; return nil })
+		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, ns, "q", func(c *task.QueueConfig) error {
+			c.Settings.KeyOrder = task.KeyOrderStrict
+			return nil
+		})
 		return err
 	},
 	"drop":         func(c *Control) error { return c.Queues.DropQueue(bg, boss, ns, "q") },
@@ -76,7 +79,8 @@ var damageCalls = map[string]func(c *Control) error{
 	"resume webhook": func(c *Control) error { _, err := c.Webhooks.Resume(bg, hookNamed("h")); return err },
 	"remove webhook": func(c *Control) error { return c.Webhooks.Remove(bg, hookNamed("h")) },
 	"add webhook": func(c *Control) error {
-		_, err := c.Webhooks.Add(bg, webhooks.Call{Hook: webhooks.Webhook{Namespace: ns, Name: "h2", URL: "https://h2", Events: []task.NotificationKind{task.NotifyDead}}, By: boss})
+		_, err := c.Webhooks.Add(bg, webhooks.Call{Hook: webhooks.Webhook{Namespace: ns, Name: "h2", URL: "https://h2",
+			Events: []task.NotificationKind{task.NotifyDead}}, By: boss})
 		return err
 	},
 	"notifications": func(c *Control) error {
@@ -119,7 +123,8 @@ var damageCalls = map[string]func(c *Control) error{
 		return err
 	},
 	"add marker": func(c *Control) error {
-		_, err := c.Markers.Add(bg, markers.Call{By: boss, Marker: markers.Marker{ID: task.NewID(0, 2, 0), Namespace: ns, Kind: markers.Deploy, Title: "v2"}})
+		_, err := c.Markers.Add(bg, markers.Call{By: boss, Marker: markers.Marker{ID: task.NewID(0, 2, 0), Namespace: ns, Kind: markers.Deploy,
+			Title: "v2"}})
 		return err
 	},
 	"remove marker": func(c *Control) error {
@@ -142,7 +147,8 @@ func TestUnreadableRows(t *testing.T) {
 		key   []byte
 		fails string
 	}{
-		{system.SettingsKey, "changes, add token, add namespace, quotas, rotate token, revoke token, pause webhook, remove webhook, add webhook, map, overview, away, drain, transfer, move, replication, raise, shards, has shard, hello"},
+		{system.SettingsKey, "changes, add token, add namespace, quotas, rotate token, revoke token, pause webhook, remove webhook, add " +
+			"webhook, map, overview, away, drain, transfer, move, replication, raise, shards, has shard, hello"},
 		{nodeKey(1), "changes, map, overview, away, drain, transfer, move, raise, shards, hello, has shard"},
 		{shardKey(1), "changes, map, overview, drain, transfer, move"},
 		{system.Key(system.QueueTable, ns, "q"), "changes, queue, queues, named, place, put, put limited, drop"},
@@ -175,8 +181,9 @@ func TestUnreadableRows(t *testing.T) {
 
 // Nothing is changed that can't be recorded in the audit log. (The world checks that a refused call writes nothing.)
 func TestUnreadableAuditLog(t *testing.T) {
-	for _, name := range []string{"put new", "put changed", "drop", "spread", "retention", "join", "shards", "replication", "drain", "transfer", "move", "add token", "rotate token",
-		"revoke token", "add namespace", "quotas", "add webhook", "pause webhook", "remove webhook", "add marker", "end marker", "remove marker", "quiet worker", "resume worker"} {
+	for _, name := range []string{"put new", "put changed", "drop", "spread", "retention", "join", "shards", "replication", "drain",
+		"transfer", "move", "add token", "rotate token", "revoke token", "add namespace", "quotas", "add webhook", "pause webhook",
+		"remove webhook", "add marker", "end marker", "remove marker", "quiet worker", "resume worker"} {
 		inBubble(t, func(t *testing.T, w *world) {
 			control := w.furnish(t)
 			join(t, control, "n2", 2)
@@ -205,7 +212,8 @@ func (w *world) furnish(t *testing.T) *Control {
 		},
 		func() error { _, err := c.Schedules.NameSchedule(bg, "default", "s", 1); return err },
 		func() error {
-			_, err := c.Markers.Add(bg, markers.Call{By: boss, Marker: markers.Marker{ID: task.NewID(0, 1, 0), Namespace: "default", Kind: markers.Deploy, Title: "v1"}})
+			_, err := c.Markers.Add(bg, markers.Call{By: boss, Marker: markers.Marker{ID: task.NewID(0, 1, 0), Namespace: "default",
+				Kind: markers.Deploy, Title: "v1"}})
 			return err
 		},
 		func() error {
@@ -243,7 +251,8 @@ func (w *world) damage(t *testing.T, key []byte) (first []byte) {
 
 // died is the seq-th notification of a dead letter of queue q.
 func died(seq int64) *task.Notification {
-	return &task.Notification{Kind: task.NotifyDead, Namespace: "default", Queue: "q", Count: 1, First: time.Now(), Last: time.Now(), Shard: 1, Seq: seq}
+	return &task.Notification{Kind: task.NotifyDead, Namespace: "default", Queue: "q", Count: 1, First: time.Now(), Last: time.Now(),
+		Shard: 1, Seq: seq}
 }
 
 func hookNamed(name string) webhooks.Call {

@@ -101,7 +101,8 @@ func TestQuotaLowered(t *testing.T) {
 		w.cut(2, nil)
 		pass(3 * time.Second)
 		if got := w.shares("default", 2); got[0]+30 > 50 || got[1] != 0 {
-			t.Errorf("shares after the shard is reachable again are %v, and 60 and 30 are in use: want no room in either while the other uses so much", got)
+			t.Errorf("shares after the shard is reachable again are %v, and 60 and 30 are in use: want no room in either while the other "+
+				"uses so much", got)
 		}
 		w.use(1, "default", func(s *task.Space) { s.Use.Backlog, s.Refused[0] = 10, 1 })
 		pass(3 * time.Second)
@@ -117,8 +118,9 @@ func TestQuotaLowered(t *testing.T) {
 	})
 }
 
-// TestDivisionModel runs shards that use as much as they may, end tasks, are cut off, receive shares late or twice and lose answers, while leaders
-// change. The use never exceeds the quota, nor could it because of shares in flight. Once the faults end, the shards that need the room get it.
+// TestDivisionModel runs shards that use as much as they may, end tasks, are cut off, receive shares late or twice and
+// lose answers, while leaders change. The use never exceeds the quota, nor could it because of shares in flight. Once
+// the faults end, the shards that need the room get it.
 func TestDivisionModel(t *testing.T) {
 	for seed := range seeds(30) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

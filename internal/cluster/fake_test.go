@@ -39,7 +39,8 @@ type group struct {
 }
 
 func newFleet(t *testing.T, seed uint64) *fleet {
-	return &fleet{t: t, seed: seed, rnd: rand.New(rand.NewPCG(seed, 1)), up: map[uint32]bool{}, cut: map[uint32]bool{}, short: map[uint32]bool{}, groups: map[uint32]*group{}, load: 2000, budget: 1 << 30}
+	return &fleet{t: t, seed: seed, rnd: rand.New(rand.NewPCG(seed, 1)), up: map[uint32]bool{}, cut: map[uint32]bool{},
+		short: map[uint32]bool{}, groups: map[uint32]*group{}, load: 2000, budget: 1 << 30}
 }
 
 // lives reports whether a replica participates.
@@ -74,7 +75,8 @@ func (f *fleet) obey(m *Map) {
 		g := f.groups[s.ID]
 		if g == nil {
 			if r := s.Replicas[0]; r.Founder && f.up[r.Node] && !f.cut[r.Node] {
-				f.groups[s.ID] = &group{Status: Status{Voters: []uint64{r.ID}, Applied: 10}, gone: map[uint64]bool{}, begun: map[uint64]bool{r.ID: true}, rnd: rand.New(rand.NewPCG(f.seed, uint64(s.ID)))}
+				f.groups[s.ID] = &group{Status: Status{Voters: []uint64{r.ID}, Applied: 10}, gone: map[uint64]bool{},
+					begun: map[uint64]bool{r.ID: true}, rnd: rand.New(rand.NewPCG(f.seed, uint64(s.ID)))}
 			}
 			continue
 		}

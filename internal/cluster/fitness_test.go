@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A node that keeps restarting gets leadership later, the more restarts it had within ten minutes: not after a single start, and never later than
-// maxProbation.
+// A node that keeps restarting gets leadership later, the more restarts it had within ten minutes: not after a single
+// start, and never later than maxProbation.
 func TestRestartLoops(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -61,8 +61,8 @@ func TestRestartLoops(t *testing.T) {
 	})
 }
 
-// Leadership moves away from a node whose disk is full within seconds, including that of the system shard. While all disks are full nothing moves, and
-// once a disk has room again, leaders are spread as before, one step at a time.
+// Leadership moves away from a node whose disk is full within seconds, including that of the system shard. While all
+// disks are full nothing moves, and once a disk has room again, leaders are spread as before, one step at a time.
 func TestLeadersLeaveFullDisks(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		s := newSaga(t, w, 3)

@@ -21,7 +21,8 @@ const (
 // Follow keeps the copy up to date until ctx is done. fetch asks the leader of the system shard for what is newer than a version, waiting
 // up to wait, or longer if nobody needs this node's heartbeat. current is called once an answer has been applied, with a time: the copy is
 // at least as recent as that.
-func (c *Copy) Follow(ctx context.Context, fetch func(ctx context.Context, after uint64, wait time.Duration) (Delta, error), current func(at time.Time)) {
+func (c *Copy) Follow(ctx context.Context, fetch func(ctx context.Context, after uint64, wait time.Duration) (Delta, error),
+	current func(at time.Time)) {
 	pause := followPause
 	for ctx.Err() == nil {
 		asked := time.Now()

@@ -25,8 +25,9 @@ import (
 
 // engines is data shards without Raft: each is an engine over a store in memory. Calls to them, and their answers, are lost or late.
 //
-// What happens to a call follows from the seed, the call, and the moment, and no two calls take the same time: so the order of goroutines does not
-// matter. A seed gives nearly the same run each time; a loop of the control plane that may read from either of two channels reads from any.
+// What happens to a call follows from the seed, the call, and the moment, and no two calls take the same time: so the
+// order of goroutines does not matter. A seed gives nearly the same run each time; a loop of the control plane that may
+// read from either of two channels reads from any.
 type engines struct {
 	t    testing.TB
 	seed uint64
@@ -175,7 +176,8 @@ func (e *engines) CopyQueues(ctx context.Context, shard uint32, ns string, _ uin
 		return nil
 	}
 	c := configs["a"]
-	return e.call(ctx, fmt.Sprint("copy ", c.Version, " moved ", c.Moved, " limits ", c.Settings.MaxRunning, c.Settings.MaxLength), shard, put, put)
+	return e.call(ctx, fmt.Sprint("copy ", c.Version, " moved ", c.Moved, " limits ", c.Settings.MaxRunning, c.Settings.MaxLength), shard, put,
+		put)
 }
 
 func (e *engines) DropQueue(ctx context.Context, shard uint32, ns, name string, version uint64) error {
@@ -234,7 +236,8 @@ func (e *engines) enqueue(shard uint32) (full bool) {
 	spec := task.Spec{Queue: "a", Type: "t", Key: fmt.Sprint("k", e.rng.IntN(100))}
 	spec.Fill()
 	err := e.round(shard, func(r *engine.Round) error {
-		_, err := engine.Enqueue(r, &engine.NewTask{Spec: spec, Namespace: "default", ID: task.NewID(shard, time.Now().UnixMilli(), e.rng.Uint64())})
+		_, err := engine.Enqueue(r, &engine.NewTask{Spec: spec, Namespace: "default", ID: task.NewID(shard, time.Now().UnixMilli(),
+			e.rng.Uint64())})
 		return err
 	})
 	return errors.Is(err, task.ErrQueueFull)
@@ -250,8 +253,8 @@ func (e *engines) claim(shard uint32, most int, took func() time.Duration) int {
 	}
 	var got []engine.Claimed
 	_ = e.round(shard, func(r *engine.Round) error {
-		got, _ = engine.ClaimTasks(r, &engine.ClaimRequest{Namespace: "default", Queues: []engine.Share{{Queue: "a"}}, Max: most, MaxBytes: 1 << 20,
-			Lease: time.Hour, Entropy: e.rng.Uint64()})
+		got, _ = engine.ClaimTasks(r, &engine.ClaimRequest{Namespace: "default", Queues: []engine.Share{{Queue: "a"}},
+			Max: most, MaxBytes: 1 << 20, Lease: time.Hour, Entropy: e.rng.Uint64()})
 		return nil
 	})
 	for _, c := range got {
@@ -352,8 +355,8 @@ func (e *engines) sum() (runs int, waits int64) {
 	return runs, waits
 }
 
-// inForce is the highest limits that may be in force: those of the last call that succeeded, unless a later one has changed the row since, and those that
-// calls have tried to set since.
+// inForce is the highest limits that may be in force: those of the last call that succeeded, unless a later one has
+// changed the row since, and those that calls have tried to set since.
 type inForce struct {
 	mu   sync.Mutex
 	last int // the number of the last call
@@ -700,7 +703,8 @@ func (m *limitsRun) checkRow(step int) {
 				may = own
 			}
 			if *limit != task.NoLimit && max(may, uses) > allowed {
-				m.t.Fatalf("step %d: shard %d may use %d and uses %d of %s, and the row allows %d", step, shard, may, uses, task.ShareQuotas[f], allowed)
+				m.t.Fatalf("step %d: shard %d may use %d and uses %d of %s, and the row allows %d", step, shard, may, uses, task.ShareQuotas[f],
+					allowed)
 			}
 		}
 	}
@@ -835,7 +839,10 @@ func TestRecoveredLimits(t *testing.T) {
 		w.open(2)
 		replica := w.newReplicaOver(e)
 		replica.lead()
-		_, err := replica.control.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(c *task.QueueConfig) error { c.Settings.MaxRunning = 3; return nil })
+		_, err := replica.control.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(c *task.QueueConfig) error {
+			c.Settings.MaxRunning = 3
+			return nil
+		})
 		must(t, err)
 		_, err = replica.control.Queues.Spread(bg, task.Author{}, "default", "a", queues.SpreadTarget{Parts: 2})
 		must(t, err)

@@ -68,8 +68,8 @@ func (l *liveness) silent(number uint32) time.Duration {
 	return time.Since(last)
 }
 
-// silence is silent, with the silence that earlier leaders have written to the node's row. A node that may not have had time to report to this
-// leader is not silent yet.
+// silence is silent, with the silence that earlier leaders have written to the node's row. A node that may not have had
+// time to report to this leader is not silent yet.
 func (l *liveness) silence(n Node) time.Duration {
 	silent := l.silent(n.Number)
 	if silent < aliveFor {
@@ -146,5 +146,6 @@ func (l *liveness) overview(n Node) NodeOverview {
 	defer l.mu.Unlock()
 	h, ok := l.heard[n.Number]
 	now := time.Now()
-	return NodeOverview{Node: n, Alive: ok && silent < aliveFor, Reported: ok, Silent: silent, Report: h.Report, Starts: l.startsOf(n.Number, now), Proof: l.probationOf(n.Number, now)}
+	return NodeOverview{Node: n, Alive: ok && silent < aliveFor, Reported: ok, Silent: silent, Report: h.Report, Starts: l.startsOf(n.Number,
+		now), Proof: l.probationOf(n.Number, now)}
 }

@@ -117,7 +117,8 @@ func TestOverviewNamesProblems(t *testing.T) {
 	})
 }
 
-// A dead node is replaced although no leader of the system shard leads for as long as that takes. A node that was heard from meanwhile is not.
+// A dead node is replaced although no leader of the system shard leads for as long as that takes. A node that was heard
+// from meanwhile is not.
 func TestSilenceOutlastsLeaders(t *testing.T) {
 	for _, c := range []struct {
 		what     string
@@ -154,7 +155,8 @@ func TestSilenceOutlastsLeaders(t *testing.T) {
 			ticks(time.Minute)
 			m := mapOf(t, s.replica.control)
 			if left := len(m.holding(2)) == 0; left != c.replaced {
-				t.Errorf("%s: after 7 minutes of changing leaders node 2 holds replicas of shards %v, and its row has %v", c.what, m.holding(2), m.Nodes[1].Silent)
+				t.Errorf("%s: after 7 minutes of changing leaders node 2 holds replicas of shards %v, and its row has %v", c.what,
+					m.holding(2), m.Nodes[1].Silent)
 			}
 			setUp(true)
 			ticks(time.Minute)
@@ -235,8 +237,8 @@ func TestLoopSkipsSilentShards(t *testing.T) {
 	}
 }
 
-// If a node is removed between the plan to change a shard's voters and the change, the change is not made. While a change is in progress, no node is
-// removed.
+// If a node is removed between the plan to change a shard's voters and the change, the change is not made. While a
+// change is in progress, no node is removed.
 func TestChangeOfVotersAndRemoval(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -313,8 +315,9 @@ func TestLoopChecksBeforeChangingVoters(t *testing.T) {
 	})
 }
 
-// One of three nodes returns without its disk, under a new number, and is not heard from for a while. All shards keep three voters until its new
-// replicas have caught up, and at least two of the voters have all acknowledged data at any moment.
+// One of three nodes returns without its disk, under a new number, and is not heard from for a while. All shards keep
+// three voters until its new replicas have caught up, and at least two of the voters have all acknowledged data at any
+// moment.
 func TestReplacedNodeIsSwapped(t *testing.T) {
 	for seed := range seeds(30) {
 		inBubble(t, func(t *testing.T, w *world) {

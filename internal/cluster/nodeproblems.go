@@ -34,7 +34,8 @@ func (n *NodeOverview) away() Problem {
 	p, silent := Problem{Kind: NodeAway, Node: n.Name, For: n.Silent, Text: "no answer from node " + n.Name}, n.Silent.Truncate(time.Second)
 	switch {
 	case n.Answers:
-		p.Text = fmt.Sprintf("no report from node %s for %s: it answers, but the leader of the system shard does not hear from it", n.Name, silent)
+		p.Text = fmt.Sprintf("no report from node %s for %s: it answers, but the leader of the system shard does not hear from it", n.Name,
+			silent)
 	case n.Reported:
 		p.Text += fmt.Sprintf(", last heard from %s ago", silent)
 	case silent > 0:
@@ -66,7 +67,8 @@ func (o *Overview) clock(n *NodeOverview) (p Problem, amiss bool) {
 		if n == other {
 			other = &o.Nodes[1]
 		}
-		p.Text = fmt.Sprintf("the clock of node %s is %s %s that of node %s, and with only two nodes there is no telling which is wrong", n.Name, apart, side, other.Name)
+		p.Text = fmt.Sprintf("the clock of node %s is %s %s that of node %s, and with only two nodes there is no telling which is wrong", n.Name,
+			apart, side, other.Name)
 	}
 	return p, true
 }
@@ -77,16 +79,19 @@ func DiskProblem(n *NodeOverview) (p Problem, amiss bool) {
 	free := humanize.Bytes(r.DiskFree)
 	switch {
 	case r.DiskShort && r.DiskFree >= r.MinFree:
-		p.Text = fmt.Sprintf("the disk of node %s has %s free, and had less than %s (--min-free): other nodes lead its shards until it has had a quarter more free for a while",
+		p.Text = fmt.Sprintf("the disk of node %s has %s free, and had less than %s (--min-free): other nodes lead its shards until it has had "+
+			"a quarter more free for a while",
 			n.Name, free, humanize.Bytes(r.MinFree))
 	case r.DiskShort && len(n.Leads) > 0:
-		p.Text = fmt.Sprintf("the disk of node %s has %s free, less than %s (--min-free): new tasks are refused in the shards that it leads (%s) until a node with room leads them",
+		p.Text = fmt.Sprintf("the disk of node %s has %s free, less than %s (--min-free): new tasks are refused in the shards that it leads "+
+			"(%s) until a node with room leads them",
 			n.Name, free, humanize.Bytes(r.MinFree), shardsText(n.Leads))
 	case r.DiskShort:
-		p.Text = fmt.Sprintf("the disk of node %s has %s free, less than %s (--min-free): it leads no shard, since it takes no new tasks", n.Name, free,
-			humanize.Bytes(r.MinFree))
+		p.Text = fmt.Sprintf("the disk of node %s has %s free, less than %s (--min-free): it leads no shard, since it takes no new tasks", n.Name,
+			free, humanize.Bytes(r.MinFree))
 	case float64(r.DiskFree) < float64(r.DiskTotal)*lowDisk:
-		return Problem{Kind: DiskLow, Value: float64(r.DiskFree), Text: fmt.Sprintf("the disk of node %s has %s of %s free", n.Name, free, humanize.Bytes(r.DiskTotal))}, true
+		return Problem{Kind: DiskLow, Value: float64(r.DiskFree), Text: fmt.Sprintf("the disk of node %s has %s of %s free", n.Name, free,
+			humanize.Bytes(r.DiskTotal))}, true
 	default:
 		return p, false
 	}
@@ -112,12 +117,14 @@ func noRoom(n *NodeOverview) (p Problem, amiss bool) {
 }
 
 func slowDisk(n *NodeOverview) (p Problem, amiss bool) {
-	return Problem{Kind: DiskSlow, Text: fmt.Sprintf("the disk of node %s is much slower than those of other nodes: it gets no shards to lead", n.Name)}, n.Report.SlowDisk
+	return Problem{Kind: DiskSlow, Text: fmt.Sprintf("the disk of node %s is much slower than those of other nodes: it gets no shards to lead",
+		n.Name)}, n.Report.SlowDisk
 }
 
 func restarts(n *NodeOverview) (p Problem, amiss bool) {
-	return Problem{Kind: NodeRestart, Value: float64(n.Starts), Text: fmt.Sprintf("node %s has started %d times within %s: it gets no shards to lead until it has run for %s",
-		n.Name, n.Starts, span(startsWindow), span(n.Proof))}, n.Proof > 0
+	return Problem{Kind: NodeRestart, Value: float64(n.Starts),
+		Text: fmt.Sprintf("node %s has started %d times within %s: it gets no shards to lead until it has run for %s",
+			n.Name, n.Starts, span(startsWindow), span(n.Proof))}, n.Proof > 0
 }
 
 const (

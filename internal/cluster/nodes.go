@@ -309,8 +309,8 @@ func (m *Map) holding(number uint32) (shards []uint32) {
 	return shards
 }
 
-// Presence is what a member reports about itself when it starts. An empty address leaves the known one: a node that has always been alone has no
-// PeerAddress.
+// Presence is what a member reports about itself when it starts. An empty address leaves the known one: a node that has
+// always been alone has no PeerAddress.
 type Presence struct {
 	Number                  uint32
 	PeerAddress, APIAddress string
@@ -442,7 +442,8 @@ func (p *Placement) checkLoss(m *Map, n Node) error {
 		}
 		status, ok := p.observations.certainStatus(s.ID)
 		if !ok {
-			return task.Unavailable(time.Second, "node %q holds a replica of %s, and it is not known now who votes there: it may be needed; try again in a few seconds",
+			return task.Unavailable(time.Second, "node %q holds a replica of %s, and it is not known now who votes there: it may be needed; try "+
+				"again in a few seconds",
 				n.Name, shardText(s.ID))
 		}
 		if !slices.Contains(status.Voters, r.ID) && !slices.Contains(status.VotersOutgoing, r.ID) {

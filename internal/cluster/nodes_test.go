@@ -16,7 +16,8 @@ import (
 
 // joinOf returns a node's request to join. Addresses and nonce are derived from the number.
 func joinOf(name string, n int) JoinRequest {
-	r := JoinRequest{Name: name, PeerAddress: fmt.Sprintf("10.0.0.%d:7", n), APIAddress: fmt.Sprintf("10.0.0.%d:8", n), Version: "v1", MinLevel: 1, MaxLevel: 1}
+	r := JoinRequest{Name: name, PeerAddress: fmt.Sprintf("10.0.0.%d:7", n), APIAddress: fmt.Sprintf("10.0.0.%d:8", n), Version: "v1",
+		MinLevel: 1, MaxLevel: 1}
 	r.Nonce[0], r.Nonce[1] = byte(n), 1
 	return r
 }
@@ -64,7 +65,8 @@ func TestFound(t *testing.T) {
 		at := w.State.Applied().Index
 		w.open(5) // is a no-op
 		m := mapOf(t, w.leader.control)
-		if w.State.Applied().Index != at || len(m.Nodes) != 1 || len(m.Shards) != 3 || m.Settings != (system.Settings{Replication: 3, Level: 1, NextNode: 2, DataShards: 2}) {
+		if w.State.Applied().Index != at || len(m.Nodes) != 1 || len(m.Shards) != 3 || m.Settings != (system.Settings{Replication: 3, Level: 1,
+			NextNode: 2, DataShards: 2}) {
 			t.Errorf("after Found the map is %+v", m)
 		}
 		s, _ := m.Shard(2)
@@ -323,7 +325,8 @@ func TestNodeLimits(t *testing.T) {
 			must(t, changeMap(bg, c.Placement, func(tx *storeTx, m *Map) error {
 				for i := range n {
 					number := from + uint32(i)
-					c.Placement.setNode(tx, Node{Number: number, Name: fmt.Sprint("x", number), PeerAddress: fmt.Sprint("x:", number), APIAddress: fmt.Sprint("y:", number), State: state, Nonce: [16]byte{9, byte(i), byte(i >> 8)}})
+					c.Placement.setNode(tx, Node{Number: number, Name: fmt.Sprint("x", number), PeerAddress: fmt.Sprint("x:", number),
+						APIAddress: fmt.Sprint("y:", number), State: state, Nonce: [16]byte{9, byte(i), byte(i >> 8)}})
 				}
 				m.Settings.NextNode = from + uint32(n)
 				c.Placement.setSettings(tx, m.Settings)
@@ -523,7 +526,8 @@ func BenchmarkMap(b *testing.B) {
 func TestCallsOfNodesAreChecked(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
-		if _, err := c.Placement.Hello(bg, Presence{Number: 1, Version: strings.Repeat("v", maxVersion+1), MinLevel: 1, MaxLevel: 1}); err == nil {
+		if _, err := c.Placement.Hello(bg, Presence{Number: 1, Version: strings.Repeat("v", maxVersion+1), MinLevel: 1,
+			MaxLevel: 1}); err == nil {
 			t.Error("Hello accepted a version that is too long")
 		}
 		parts := &verb.Parts{}

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// OwnView returns the state of the cluster as far as one node can tell while the system shard can't be asked: from its copy of the map. The rest
-// is what it sees when it looks. silent is how long the others have not been heard from, at least.
+// OwnView returns the state of the cluster as far as one node can tell while the system shard can't be asked: from its
+// copy of the map. The rest is what it sees when it looks. silent is how long the others have not been heard from, at
+// least.
 func OwnView(by string, m *Map, silent time.Duration) Overview {
 	o := Overview{By: by, Settings: m.Settings}
 	for _, s := range m.Shards {
@@ -18,8 +19,9 @@ func OwnView(by string, m *Map, silent time.Duration) Overview {
 	return o
 }
 
-// Look completes the state of the cluster with what a node has just seen: the reports of all nodes that answered it. So a node that has died does not
-// answer from then on, and a shard's new leader is known, although the leader of the system shard notices both some seconds later.
+// Look completes the state of the cluster with what a node has just seen: the reports of all nodes that answered it. So
+// a node that has died does not answer from then on, and a shard's new leader is known, although the leader of the
+// system shard notices both some seconds later.
 func (o *Overview) Look(reports map[uint32]Report) {
 	for i := range o.Nodes {
 		n := &o.Nodes[i]
@@ -35,8 +37,8 @@ func (o *Overview) Look(reports map[uint32]Report) {
 	o.sum()
 }
 
-// look completes the state of a shard. What its leader said of it holds if that still leads by the reports; otherwise they are all that is known.
-// A leader without a majority of the replicas leads no longer, or won't for long.
+// look completes the state of a shard. What its leader said of it holds if that still leads by the reports; otherwise
+// they are all that is known. A leader without a majority of the replicas leads no longer, or won't for long.
 func (s *ShardOverview) look(reports map[uint32]Report) {
 	byReplica := map[uint64]ShardReport{}
 	leader, answer := ShardReport{}, 0

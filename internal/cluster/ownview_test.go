@@ -9,8 +9,8 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/system"
 )
 
-// TestOwnView: an isolated node reports which nodes are silent and which shards have no leader. It knows what other nodes that answer lead, and a node
-// that considers itself leader without a majority of a shard's replicas is not one.
+// TestOwnView: an isolated node reports which nodes are silent and which shards have no leader. It knows what other
+// nodes that answer lead, and a node that considers itself leader without a majority of a shard's replicas is not one.
 func TestOwnView(t *testing.T) {
 	m := &Map{Settings: system.Settings{Replication: 3, DataShards: 2}}
 	for n := uint32(1); n <= 3; n++ {
@@ -48,8 +48,9 @@ func TestOwnView(t *testing.T) {
 			"no answer from node n2 for at least 1m0s | no answer from node n3 for at least 1m0s | shards 0-2: no leader answers"},
 		{"a moment ago", []Report{report(1, false, false, false)}, 0, "[] [] []",
 			"no answer from node n2 | no answer from node n3 | shards 0-2: no leader answers"},
-		{"two of three, one shard has a leader", []Report{report(1, false, false, false), report(3, false, true, false)}, time.Minute, "[] [] [1]",
-			"no answer from node n2 for at least 1m0s | shards 0, 2: no leader answers | shard 1: 2 of 3 replicas answer; no answer from node n2"},
+		{"two of three, one shard has a leader", []Report{report(1, false, false, false), report(3, false, true, false)},
+			time.Minute, "[] [] [1]", "no answer from node n2 for at least 1m0s | shards 0, 2: no leader answers | shard 1: 2 of 3 replicas " +
+				"answer; no answer from node n2"},
 	} {
 		reports := map[uint32]Report{}
 		for _, r := range c.reports {
@@ -64,7 +65,8 @@ func TestOwnView(t *testing.T) {
 		for _, n := range o.Nodes {
 			leads = append(leads, fmt.Sprint(n.Leads))
 		}
-		if !strings.Contains(got[0], "node n1 can see by itself") || strings.Join(got[1:], " | ") != c.want || strings.Join(leads, " ") != c.leads {
+		if !strings.Contains(got[0], "node n1 can see by itself") || strings.Join(got[1:], " | ") != c.want ||
+			strings.Join(leads, " ") != c.leads {
 			t.Errorf("%s: got %q, nodes lead %q, want %q and %q", c.name, got, leads, c.want, c.leads)
 		}
 		if s := o.Shards[1]; s.Leader != 0 && (s.Members[0].Lag != 200 || s.Members[2].Lag != 0 || s.Term != 7) {
@@ -90,8 +92,8 @@ func TestOwnShardNeedsMajority(t *testing.T) {
 	}
 }
 
-// What a node sees when it looks is newer than what the leader of the system shard knows: a node that has died does not answer at once, a shard's new
-// leader is known at once, and a node that is well is never called silent.
+// What a node sees when it looks is newer than what the leader of the system shard knows: a node that has died does not
+// answer at once, a shard's new leader is known at once, and a node that is well is never called silent.
 func TestLookIsNewerThanTheLeader(t *testing.T) {
 	replica := func(node uint32) uint64 { return ReplicaID(1, node) }
 	row := Shard{ID: 1, Replicas: []Replica{{ID: replica(1), Node: 1}, {ID: replica(2), Node: 2}, {ID: replica(3), Node: 3}}}
@@ -108,26 +110,34 @@ func TestLookIsNewerThanTheLeader(t *testing.T) {
 		answer  string // of the replicas
 		want    string
 	}{
-		{"all is well", [3]time.Duration{}, [3]bool{true, true, true}, []Report{report(1, 1, 7), report(2, 1, 7), report(3, 1, 7)}, "[true true true]", 1, "[true true true]", ""},
-		{"a node has just died", [3]time.Duration{0, 0, time.Second}, [3]bool{true, true, true}, []Report{report(1, 1, 7), report(2, 1, 7)}, "[true true false]", 1, "[true true false]",
-			"no answer from node n3, last heard from 1s ago | shard 1: 2 of 3 replicas answer; no answer from node n3"},
-		{"the leader is new, and has heard from none", [3]time.Duration{}, [3]bool{true, false, false}, []Report{report(1, 1, 7), report(2, 1, 7), report(3, 1, 7)},
+		{"all is well", [3]time.Duration{}, [3]bool{true, true, true}, []Report{report(1, 1, 7), report(2, 1, 7), report(3, 1, 7)},
 			"[true true true]", 1, "[true true true]", ""},
-		{"a replica does not follow it", [3]time.Duration{}, [3]bool{true, false, false}, []Report{report(1, 1, 7), report(2, 1, 7), report(3, 1, 6)},
+		{"a node has just died", [3]time.Duration{0, 0, time.Second}, [3]bool{true, true, true}, []Report{report(1, 1, 7), report(2, 1, 7)},
+			"[true true false]", 1, "[true true false]", "no answer from node n3, last heard from 1s ago | shard 1: 2 of 3 replicas answer; no " +
+				"answer from node n3"},
+		{"the leader is new, and has heard from none", [3]time.Duration{}, [3]bool{true, false, false}, []Report{report(1, 1, 7),
+			report(2, 1, 7), report(3, 1, 7)},
+			"[true true true]", 1, "[true true true]", ""},
+		{"a replica does not follow it", [3]time.Duration{}, [3]bool{true, false, false}, []Report{report(1, 1, 7),
+			report(2, 1, 7), report(3, 1, 6)},
 			"[true true true]", 1, "[true true false]", "shard 1: 2 of 3 replicas answer; no answer from node n3"},
-		{"another leads since", [3]time.Duration{2 * time.Second}, [3]bool{true, true, true}, []Report{report(2, 2, 8), report(3, 2, 8)}, "[false true true]", 2, "[false true true]",
-			"no answer from node n1, last heard from 2s ago | shard 1: 2 of 3 replicas answer; no answer from node n1"},
-		{"the leader has died, and there is no other", [3]time.Duration{}, [3]bool{true, true, true}, []Report{report(2, 1, 7), report(3, 1, 7)}, "[false true true]", 0, "[false true true]",
-			"no answer from node n1, last heard from 0s ago | shard 1: no leader answers"},
-		{"a node is cut off from the leader of the system shard", [3]time.Duration{0, aliveFor, 0}, [3]bool{true, true, true}, []Report{report(1, 1, 7), report(2, 1, 7), report(3, 1, 7)},
-			"[true false true]", 1, "[true true true]", "no report from node n2 for 10s: it answers, but the leader of the system shard does not hear from it"},
-		{"a moment before that", [3]time.Duration{0, aliveFor - 1, 0}, [3]bool{true, true, true}, []Report{report(1, 1, 7), report(2, 1, 7), report(3, 1, 7)},
+		{"another leads since", [3]time.Duration{2 * time.Second}, [3]bool{true, true, true}, []Report{report(2, 2, 8), report(3, 2, 8)},
+			"[false true true]", 2, "[false true true]", "no answer from node n1, last heard from 2s ago | shard 1: 2 of 3 replicas answer; no " +
+				"answer from node n1"},
+		{"the leader has died, and there is no other", [3]time.Duration{}, [3]bool{true, true, true}, []Report{report(2, 1, 7), report(3, 1, 7)},
+			"[false true true]", 0, "[false true true]", "no answer from node n1, last heard from 0s ago | shard 1: no leader answers"},
+		{"a node is cut off from the leader of the system shard", [3]time.Duration{0, aliveFor, 0}, [3]bool{true, true, true},
+			[]Report{report(1, 1, 7), report(2, 1, 7), report(3, 1, 7)}, "[true false true]", 1, "[true true true]",
+			"no report from node n2 for 10s: it answers, but the leader of the system shard does not hear from it"},
+		{"a moment before that", [3]time.Duration{0, aliveFor - 1, 0}, [3]bool{true, true, true}, []Report{report(1, 1, 7),
+			report(2, 1, 7), report(3, 1, 7)},
 			"[true true true]", 1, "[true true true]", ""},
 	} {
 		s := ShardOverview{Shard: row, Known: true, Leader: replica(1), Term: 7, Applied: 91, Problem: "", LastStep: "a step"}
 		o := Overview{Settings: system.Settings{Replication: 3, DataShards: 1}}
 		for i := range uint32(3) {
-			o.Nodes = append(o.Nodes, NodeOverview{Node: Node{Number: i + 1, Name: fmt.Sprint("n", i+1), State: Active}, Reported: true, Silent: c.silent[i]})
+			o.Nodes = append(o.Nodes, NodeOverview{Node: Node{Number: i + 1, Name: fmt.Sprint("n", i+1), State: Active}, Reported: true,
+				Silent: c.silent[i]})
 			s.Members = append(s.Members, ReplicaOverview{ID: replica(i + 1), Node: i + 1, Voter: true, Answers: c.active[i]})
 		}
 		o.Shards = []ShardOverview{s}
@@ -140,15 +150,18 @@ func TestLookIsNewerThanTheLeader(t *testing.T) {
 		var got []string
 		for i, n := range o.Nodes {
 			alive, answer = append(alive, n.Alive), append(answer, o.Shards[0].Members[i].Answers)
-			if _, answers := reports[n.Number]; n.Answers != answers || (n.Report.DiskFree == 5) != answers || (len(n.Leads) > 0) != (n.Number == c.leader) {
+			if _, answers := reports[n.Number]; n.Answers != answers || (n.Report.DiskFree == 5) != answers ||
+				(len(n.Leads) > 0) != (n.Number == c.leader) {
 				t.Errorf("%s: node %+v", c.name, n)
 			}
 		}
 		for _, p := range o.Problems() {
 			got = append(got, p.Text)
 		}
-		if fmt.Sprint(alive) != c.alive || fmt.Sprint(answer) != c.answer || NodeOf(o.Shards[0].Leader) != c.leader || o.Shards[0].LastStep != "a step" || strings.Join(got, " | ") != c.want {
-			t.Errorf("%s: alive %v, shard %+v, problems %q; want alive %s, leader %d, answers %s and %q", c.name, alive, o.Shards[0], got, c.alive, c.leader, c.answer, c.want)
+		if fmt.Sprint(alive) != c.alive || fmt.Sprint(answer) != c.answer || NodeOf(o.Shards[0].Leader) != c.leader ||
+			o.Shards[0].LastStep != "a step" || strings.Join(got, " | ") != c.want {
+			t.Errorf("%s: alive %v, shard %+v, problems %q; want alive %s, leader %d, answers %s and %q", c.name, alive, o.Shards[0], got, c.alive,
+				c.leader, c.answer, c.want)
 		}
 	}
 }

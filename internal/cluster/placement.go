@@ -31,10 +31,11 @@ type Placement struct {
 	passWanted   chan chan struct{}  // requests to the Reconciler, which may be in a long sleep
 }
 
-// NewPlacement returns the placement in a system shard. own returns this node's report, and node is its number: a node that leads the system
-// shard need not report to itself.
+// NewPlacement returns the placement in a system shard. own returns this node's report, and node is its number: a node
+// that leads the system shard need not report to itself.
 func NewPlacement(shard *system.Shard, own func() Report, node uint32) *Placement {
-	return &Placement{shard: shard, liveness: newLiveness(own, node), observations: &observations{shard: shard}, passWanted: make(chan chan struct{})}
+	return &Placement{shard: shard, liveness: newLiveness(own, node), observations: &observations{shard: shard},
+		passWanted: make(chan chan struct{})}
 }
 
 // Elected must be called before a term begins, and Dropped after it has ended.
@@ -43,8 +44,9 @@ func (p *Placement) Elected() { p.liveness.elected() }
 // Dropped is described at Elected.
 func (p *Placement) Dropped() { p.liveness.dropped() }
 
-// Map returns nodes, shards and settings. It is called all the time, while nothing may change for days, so it returns the map decoded last as
-// long as the row system.NewestKey, which every change of the tables updates, has the version of that map.
+// Map returns nodes, shards and settings. It is called all the time, while nothing may change for days, so it returns
+// the map decoded last as long as the row system.NewestKey, which every change of the tables updates, has the version
+// of that map.
 func (p *Placement) Map(ctx context.Context) (*Map, error) {
 	return system.View(ctx, p.shard, func(r store.Reader) (*Map, error) {
 		if m := p.lastMap.Load(); m != nil && m.Version == system.Newest(r) {

@@ -290,8 +290,8 @@ func (p *planner) dropSilent() Decision {
 	return Decision{}
 }
 
-// keepLeaving retains a leaving voter if it is needed and no other node can take its place: the node that should have is gone, or other replicas
-// need the nodes more.
+// keepLeaving retains a leaving voter if it is needed and no other node can take its place: the node that should have
+// is gone, or other replicas need the nodes more.
 func (p *planner) keepLeaving() Decision {
 	if p.addTarget >= 0 || len(p.good) >= p.Settings.Replication {
 		return Decision{}
@@ -311,7 +311,8 @@ func (p *planner) add() Decision {
 	case len(p.good) >= p.Settings.Replication || p.addTarget < 0:
 		return Decision{}
 	case len(p.Shard.Replicas) >= maxReplicas:
-		return Decision{Blocked: fmt.Sprintf("it has %d replicas, counting those being added or removed: the most allowed", len(p.Shard.Replicas))}
+		return Decision{Blocked: fmt.Sprintf("it has %d replicas, counting those being added or removed: the most allowed",
+			len(p.Shard.Replicas))}
 	}
 	return Decision{Step: Step{Kind: AddReplica, Node: p.Members[p.addTarget].Number}}
 }

@@ -29,8 +29,8 @@ func statusOf(voters, learners []uint64, dead ...uint64) Status {
 	return s
 }
 
-// membersOf parses nodes: "1 2:draining 3:quiet 4:dead 5:removed 6+9 7:barred 8:full 9:unheard". A quiet node has been silent for a minute, a dead one for ten.
-// The number of replicas follows the plus.
+// membersOf parses nodes: "1 2:draining 3:quiet 4:dead 5:removed 6+9 7:barred 8:full 9:unheard". A quiet node has been
+// silent for a minute, a dead one for ten. The number of replicas follows the plus.
 func membersOf(t *testing.T, text string) (members []Member) {
 	for _, word := range strings.Fields(text) {
 		m := Member{Node: Node{State: Active}}
@@ -90,8 +90,8 @@ func shardOf(t *testing.T, text string) Shard {
 	return s
 }
 
-// confOf parses a membership: "1* 2 3? l4 l5~ l6<": the leader, a voter, one that doesn't answer, a learner, one that is receiving a snapshot, one that
-// lacks entries. "o8" is an outgoing voter, "3x" one that is unfit to lead now.
+// confOf parses a membership: "1* 2 3? l4 l5~ l6<": the leader, a voter, one that doesn't answer, a learner, one that
+// is receiving a snapshot, one that lacks entries. "o8" is an outgoing voter, "3x" one that is unfit to lead now.
 func confOf(t *testing.T, text string) Status {
 	s := Status{Term: 3, Led: minLed, Applied: 5000, Progress: map[uint64]Progress{}}
 	for _, word := range strings.Fields(text) {
@@ -171,11 +171,13 @@ func TestNext(t *testing.T) {
 		// Deaths.
 		{"a node is silent for a minute", "1 2 3:quiet 4", 3, "1 2.1 3.2", "1* 2.1 3.2?", "rest"},
 		{"for ten, and there is another", "1 2 3:dead 4", 3, "1 2.1 3.2", "1* 2.1 3.2?", "add replica on node 4"},
-		{"the other catches up: nobody leaves", "1 2 3:dead 4", 3, "1 2.1 3.2 4.3", "1* 2.1 3.2? l4.3<", "busy: the replica on node n4 catches up"},
+		{"the other catches up: nobody leaves", "1 2 3:dead 4", 3, "1 2.1 3.2 4.3", "1* 2.1 3.2? l4.3<",
+			"busy: the replica on node n4 catches up"},
 		{"it is ready: the dead one is to leave", "1 2 3:dead 4", 3, "1 2.1 3.2 4.3", "1* 2.1 3.2? l4.3", "replica leaves 3.2"},
 		{"in one change", "1 2 3:dead 4", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2? l4.3", voters("4.3", "", "3.2")},
 		{"and is forgotten", "1 2 3:dead 4", 3, "1 2.1 3.2- 4.3", "1* 2.1 4.3", "drop replica 3.2"},
-		{"for ten, and there is no other", "1 2 3:dead", 3, "1 2.1 3.2", "1* 2.1 3.2?", "blocked: node n3 has been silent for over 5m0s, and no other node can take its replica"},
+		{"for ten, and there is no other", "1 2 3:dead", 3, "1 2.1 3.2", "1* 2.1 3.2?",
+			"blocked: node n3 has been silent for over 5m0s, and no other node can take its replica"},
 		{"a learner's node is silent, and there is another", "1 2:quiet 3", 3, "1 2.1", "1* l2.1?", "replica leaves 2.1"},
 		{"and there is no other", "1 2:quiet", 3, "1 2.1", "1* l2.1?", "rest"},
 		{"a learner of a dead node", "1 2:dead", 3, "1 2.1", "1* l2.1?", "replica leaves 2.1"},
@@ -190,7 +192,8 @@ func TestNext(t *testing.T) {
 
 		// Drains.
 		{"a draining node, and another", "1 2 3:draining 4", 3, "1 2.1 3.2", "1* 2.1 3.2", "add replica on node 4"},
-		{"and no other", "1 2 3:draining", 3, "1 2.1 3.2", "1* 2.1 3.2", "blocked: no other node can take its replica on node n3, which is draining"},
+		{"and no other", "1 2 3:draining", 3, "1 2.1 3.2", "1* 2.1 3.2",
+			"blocked: no other node can take its replica on node n3, which is draining"},
 		{"the leader moves first", "1:draining 2 3 4", 3, "1 2.1 3.2 4.3", "1* 2.1 3.2 l4.3", "transfer leader 2.1"},
 		{"also where the replica can't", "1:draining 2 3", 3, "1 2.1 3.2", "1* 2.1 3.2", "transfer leader 2.1"},
 		{"then the replica leaves", "1:draining 2 3 4", 3, "1 2.1 3.2 4.3", "1 2.1* 3.2 l4.3", "replica leaves 1.0"},
@@ -198,29 +201,35 @@ func TestNext(t *testing.T) {
 		{"of two nodes the voter's: the learner comes in", "1:draining 2", 3, "1 2.1", "1* l2.1", voters("2.1", "", "")},
 		{"leads", "1:draining 2", 3, "1 2.1", "1* 2.1", "transfer leader 2.1"},
 		{"and the old one becomes the learner", "1:draining 2", 3, "1 2.1", "1 2.1*", voters("", "1.0", "")},
-		{"all nodes drain: nothing", "1:draining 2:draining 3:draining", 3, "1 2.1 3.2", "1* 2.1 3.2", "blocked: no other node can take its replica on node n1, which is draining"},
+		{"all nodes drain: nothing", "1:draining 2:draining 3:draining", 3, "1 2.1 3.2", "1* 2.1 3.2",
+			"blocked: no other node can take its replica on node n1, which is draining"},
 
 		// Removals.
 		{"the voter of a removed node: another replica first", "1 2 3:removed 4", 3, "1 2.1 3.2-", "1* 2.1 3.2?", "add replica on node 4"},
-		{"its vote stays while that catches up", "1 2 3:removed 4", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2? l4.3<", "busy: the replica on node n4 catches up"},
+		{"its vote stays while that catches up", "1 2 3:removed 4", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2? l4.3<",
+			"busy: the replica on node n4 catches up"},
 		{"also if it seems to answer", "1 2 3:removed 4", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2 l4.3<", "busy: the replica on node n4 catches up"},
 		{"or while the node that could have one is not heard of", "1 2 3:removed 4:quiet", 3, "1 2.1 3.2-", "1* 2.1 3.2?",
 			"blocked: a removed node still votes, and no other node can replace it yet"},
 		{"as long as it may be", "1 2 3:removed 4:dead", 3, "1 2.1 3.2-", "1* 2.1 3.2?",
 			"blocked: a removed node still votes, and no other node can replace it yet"},
-		{"or has one and is not heard of", "1 2 3:removed 4:quiet", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2? l4.3<", "busy: the replica on node n4 catches up"},
+		{"or has one and is not heard of", "1 2 3:removed 4:quiet", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2? l4.3<",
+			"busy: the replica on node n4 catches up"},
 		{"not if there is no such node", "1 2 3:removed", 3, "1 2.1 3.2-", "1* 2.1 3.2?", voters("", "2.1", "3.2")},
 		{"nor for one that drains", "1 2 3:removed 4:draining", 3, "1 2.1 3.2-", "1* 2.1 3.2?", voters("", "2.1", "3.2")},
-		{"one node can take the place of one", "1 2 3 4:removed 5:removed 6:quiet", 5, "1 2.1 3.2 4.3- 5.4-", "1* 2.1 3.2 4.3? 5.4?", voters("", "", "4.3 5.4")},
+		{"one node can take the place of one", "1 2 3 4:removed 5:removed 6:quiet", 5, "1 2.1 3.2 4.3- 5.4-", "1* 2.1 3.2 4.3? 5.4?",
+			voters("", "", "4.3 5.4")},
 		{"a silent node holds up no drain", "1:draining 2 4:dead", 3, "1 2.1", "1* l2.1", voters("2.1", "", "")},
 		{"with another in its place", "1 2 3:removed 4", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2? l4.3", voters("4.3", "", "3.2")},
 		{"and the one that answers is left to decide", "1 2:quiet 3:removed", 3, "1 2.1 3.2- ", "1* 2.1? 3.2", voters("", "2.1", "3.2")},
-		{"and none that has a replica already", "1 2:quiet 3:removed 4", 3, "1 2.1 3.2- 4.3", "1* 2.1? 3.2 l4.3<", "busy: the replica on node n4 catches up"},
+		{"and none that has a replica already", "1 2:quiet 3:removed 4", 3, "1 2.1 3.2- 4.3", "1* 2.1? 3.2 l4.3<",
+			"busy: the replica on node n4 catches up"},
 		{"it is not marked in the row", "1 2 3:removed", 3, "1 2.1 3.2", "1 2.1* 3.2?", voters("", "1.0", "3.2")},
 		{"and is forgotten", "1 2 3:removed", 3, "1 2.1 3.2-", "1* l2.1", "drop replica 3.2"},
 		{"its learner goes", "1 2:removed", 3, "1 2.1-", "1* l2.1", "remove learner 2.1"},
 		{"its leader hands over", "1 2:removed 3", 3, "1 2.1- 3.2", "1 2.1* 3.2", "transfer leader 1.0"},
-		{"between two voters: two stay until the third is ready", "1 2 4", 3, "1 2.1 4.3", "1* 2.1 l4.3<", "busy: the replica on node n4 catches up"},
+		{"between two voters: two stay until the third is ready", "1 2 4", 3, "1 2.1 4.3", "1* 2.1 l4.3<",
+			"busy: the replica on node n4 catches up"},
 		{"the only voter's node: the other comes in first", "1:removed 2", 3, "1- 2.1", "1* l2.1", voters("2.1", "", "")},
 		{"the only voter's node, and nobody is ready", "1:removed 2", 3, "1- 2.1", "1* l2.1<", "busy: the replica on node n2 catches up"},
 
@@ -258,9 +267,11 @@ func TestNext(t *testing.T) {
 		{"nor on a node that may not", "1 2 3:barred", 3, "1 2.1 3.2!", "1* 2.1 3.2", "rest"},
 		{"nor on one that has not reported", "1 2 3:unheard", 3, "1 2.1 3.2!", "1* 2.1 3.2", "rest"},
 		{"nor one that failed to take over lately", "1 2 3", 3, "1 2.1 3.2!", "1* 2.1 3.2x", "rest"},
-		{"nor on a node that drains", "1 2 3:draining 4:quiet", 3, "1 2.1 3.2!", "1* 2.1 3.2", "blocked: no other node can take its replica on node n3, which is draining"},
+		{"nor on a node that drains", "1 2 3:draining 4:quiet", 3, "1 2.1 3.2!", "1* 2.1 3.2",
+			"blocked: no other node can take its replica on node n3, which is draining"},
 	} {
-		s := PlanInput{Settings: system.Settings{Replication: c.rf}, Members: membersOf(t, c.nodes), Shard: shardOf(t, c.row), Status: confOf(t, c.conf)}
+		s := PlanInput{Settings: system.Settings{Replication: c.rf}, Members: membersOf(t, c.nodes), Shard: shardOf(t, c.row),
+			Status: confOf(t, c.conf)}
 		if got := Next(s).text(); got != c.want {
 			t.Errorf("%s: nodes %q, row %q, membership %q:\n got %s\nwant %s", c.name, c.nodes, c.row, c.conf, got, c.want)
 		}
@@ -274,7 +285,8 @@ func TestReplicasAreBounded(t *testing.T) {
 		row += fmt.Sprintf(" 50.%d-", n)
 		conf += fmt.Sprintf(" 50.%d", n)
 	}
-	s := PlanInput{Settings: system.Settings{Replication: 3}, Members: membersOf(t, "1 50 99"), Shard: shardOf(t, row), Status: confOf(t, conf)}
+	s := PlanInput{Settings: system.Settings{Replication: 3}, Members: membersOf(t, "1 50 99"), Shard: shardOf(t, row),
+		Status: confOf(t, conf)}
 	if got := Next(s).text(); !strings.Contains(got, "16 replicas, counting those being added or removed") {
 		t.Error(got)
 	}
@@ -296,8 +308,10 @@ func TestBalance(t *testing.T) {
 		{"nor one that failed to take over lately", "1 2 3", []string{"1 2 3/1* 2x 3", "1 2 3/1* 2x 3"}, "shard 1: transfer leader 3.0"},
 		{"nor one that lags", "1 2 3", []string{"1 2 3/1* 2< 3<", "1 2 3/1* 2< 3<"}, "nothing"},
 		{"a preferred leader stays", "1 2 3", []string{"1! 2 3/1* 2 3", "1 2 3/1* 2 3"}, "shard 2: transfer leader 2.0"},
-		{"but one that leads only because the preferred one can't", "1 2 3:barred", []string{"1 2 3!/1* 2 3", "1 2 3/1* 2 3"}, "shard 1: transfer leader 2.0"},
-		{"hand by hand, the last first", "1 2 3", []string{"1 2/1* 2", "1 2/1* 2", "1 2/1* 2", "2 3/2* 3", "2 3/2* 3", "2 3/2 3*"}, "shard 4: transfer leader 3.0"},
+		{"but one that leads only because the preferred one can't", "1 2 3:barred", []string{"1 2 3!/1* 2 3", "1 2 3/1* 2 3"},
+			"shard 1: transfer leader 2.0"},
+		{"hand by hand, the last first", "1 2 3", []string{"1 2/1* 2", "1 2/1* 2", "1 2/1* 2", "2 3/2* 3", "2 3/2* 3", "2 3/2 3*"},
+			"shard 4: transfer leader 3.0"},
 		{"a new node gets replicas", "1+3 2+3 3+3 4", []string{"1 2 3/1* 2 3", "1 2 3/1 2* 3", "1 2 3/1 2 3*"}, "shard 2: add replica on node 4"},
 		{"but not one without room", "1+3 2+3 3+3 4:full", []string{"1 2 3/1* 2 3", "1 2 3/1 2* 3", "1 2 3/1 2 3*"}, "nothing"},
 		{"nor one that has not reported", "1+3 2+3 3+3 4:unheard", []string{"1 2 3/1* 2 3", "1 2 3/1 2* 3", "1 2 3/1 2 3*"}, "nothing"},
@@ -317,8 +331,8 @@ func TestBalance(t *testing.T) {
 	}
 }
 
-// A leader is not replaced by a better one until it has led for a while. What an operator asks for, and what a change of voters needs, does not
-// wait.
+// A leader is not replaced by a better one until it has led for a while. What an operator asks for, and what a change
+// of voters needs, does not wait.
 func TestYoungLeadersStay(t *testing.T) {
 	for _, c := range []struct{ name, nodes, row, conf, young, settled string }{
 		{"a leader without room", "1:full 2 3", "1 2.1 3.2", "1* 2.1 3.2", "rest", "transfer leader 2.1"},
@@ -327,7 +341,8 @@ func TestYoungLeadersStay(t *testing.T) {
 		{"a leader that will stop voting", "1 2 3 4", "1- 2.1 3.2 4.3", "1* 2.1 3.2 l4.3", "transfer leader 2.1", "transfer leader 2.1"},
 	} {
 		for led, want := range map[time.Duration]string{0: c.young, minLed - 1: c.young, minLed: c.settled} {
-			s := PlanInput{Settings: system.Settings{Replication: 3}, Members: membersOf(t, c.nodes), Shard: shardOf(t, c.row), Status: confOf(t, c.conf)}
+			s := PlanInput{Settings: system.Settings{Replication: 3}, Members: membersOf(t, c.nodes), Shard: shardOf(t, c.row),
+				Status: confOf(t, c.conf)}
 			s.Status.Led = led
 			if got := Next(s).text(); got != want {
 				t.Errorf("%s, after %v: got %s, want %s", c.name, led, got, want)
@@ -363,12 +378,14 @@ func TestLeadershipMovesHaveReasons(t *testing.T) {
 	s := shardState{shardOf(t, "1 2 3"), confOf(t, "1* 2 3")}
 	other := s
 	other.ID = 8
-	if step := balance(membersOf(t, "1 2 3"), []shardState{s, other}); step.Kind != TransferLeader || step.Why != "to balance leaders across nodes" {
+	if step := balance(membersOf(t, "1 2 3"), []shardState{s, other}); step.Kind != TransferLeader ||
+		step.Why != "to balance leaders across nodes" {
 		t.Errorf("balancing leaders: %v with the reason %q", step, step.Why)
 	}
 }
 
-// If there are too many replicas, those on dead nodes leave first, then those on draining ones. Among each, those that should not vote leave first.
+// If there are too many replicas, those on dead nodes leave first, then those on draining ones. Among each, those that
+// should not vote leave first.
 func TestOrderOfReplicaRemoval(t *testing.T) {
 	p := &planner{PlanInput: PlanInput{Members: membersOf(t, "1:dead 2:draining 3")}}
 	voting := []uint64{replicaOf(t, "1"), replicaOf(t, "2"), replicaOf(t, "3")}
@@ -377,7 +394,8 @@ func TestOrderOfReplicaRemoval(t *testing.T) {
 		for _, voters := range [][]uint64{nil, voting} {
 			worth := p.removalRank(replicaOf(t, word), voters)
 			if worth <= last {
-				t.Errorf("the replica on node %s, voting %v, has removal rank %d, want more than that of the previous one, %d", word, voters != nil, worth, last)
+				t.Errorf("the replica on node %s, voting %v, has removal rank %d, want more than that of the previous one, %d", word,
+					voters != nil, worth, last)
 			}
 			last = worth
 		}

@@ -31,10 +31,12 @@ const (
 
 // Problem is something wrong with the cluster, described for its operators.
 type Problem struct {
-	Kind   ProblemKind
-	Node   string        // the node that has it; "": not a single node
-	For    time.Duration // for how long at least a node was not heard from
-	Value  float64       // free bytes of a disk, seconds that a clock is off or a certificate lasts, starts of a process, or entries that a replica lacks
+	Kind ProblemKind
+	Node string        // the node that has it; "": not a single node
+	For  time.Duration // for how long at least a node was not heard from
+	// free bytes of a disk, seconds that a clock is off or a certificate lasts, starts of a process, or entries that a
+	// replica lacks
+	Value  float64
 	Shards []uint32
 	Text   string // a sentence that names them
 }
@@ -42,7 +44,8 @@ type Problem struct {
 // Problems returns what is wrong: first with the nodes, then with the shards, one problem for all shards with the same.
 func (o *Overview) Problems() (list []Problem) {
 	if o.By != "" {
-		list = append(list, Problem{Kind: NoLeader, Shards: []uint32{0}, Text: fmt.Sprintf("the cluster's state is unavailable: this is what node %s can see by itself, and through it the cluster can't be changed now", o.By)})
+		list = append(list, Problem{Kind: NoLeader, Shards: []uint32{0}, Text: fmt.Sprintf("the cluster's state is unavailable: this is what "+
+			"node %s can see by itself, and through it the cluster can't be changed now", o.By)})
 	}
 	return append(append(list, o.nodeProblems()...), o.shardProblems(o.names())...)
 }
@@ -183,7 +186,8 @@ func (o *Overview) fewReplicas(s *ShardOverview, names map[uint32]string) string
 	slices.Sort(filled)
 	switch {
 	case removed && len(filled) > 0:
-		return fmt.Sprintf("%d of %d replicas answer; the one on %s is being rebuilt on %s", answer, voters, strings.Join(silent, ", "), strings.Join(filled, ", "))
+		return fmt.Sprintf("%d of %d replicas answer; the one on %s is being rebuilt on %s", answer, voters, strings.Join(silent, ", "),
+			strings.Join(filled, ", "))
 	case len(silent) > 0:
 		return fmt.Sprintf("%d of %d replicas answer; no answer from %s", answer, voters, strings.Join(silent, ", "))
 	case s.Problem != "":

@@ -8,8 +8,8 @@ import (
 	"github.com/pawlq/pawl/internal/cluster/system"
 )
 
-// TestProblems: problems are described with the names of nodes, one line for all shards with the same problem. No replica is said to be under
-// construction while a node is merely unreachable.
+// TestProblems: problems are described with the names of nodes, one line for all shards with the same problem. No
+// replica is said to be under construction while a node is merely unreachable.
 func TestProblems(t *testing.T) {
 	node := func(number uint32, name string, alive, heard bool, silent time.Duration) NodeOverview {
 		return NodeOverview{Node: Node{Number: number, Name: name, State: Active}, Alive: alive, Reported: heard, Silent: silent}
@@ -40,33 +40,51 @@ func TestProblems(t *testing.T) {
 			[]ShardOverview{shard(0, true, false, true), shard(1, true, false, true), shard(2, true, false, true), shard(5, true, false, true)},
 			"no answer from node n2, last heard from 1m15s ago | shards 0-2, 5: 2 of 3 replicas answer; no answer from node n2"},
 		{"the leader is new", []NodeOverview{n1, node(2, "n2", false, false, time.Second-1), n3}, nil, "no answer from node n2"},
-		{"and did not hear of a node since", []NodeOverview{n1, node(2, "n2", false, false, 2*time.Minute), n3}, nil, "no answer from node n2 for at least 2m0s"},
-		{"a node answers, but does not report", []NodeOverview{n1, {Node: n2.Node, Answers: true, Reported: true, Silent: 12 * time.Second}, n3}, nil,
-			"no report from node n2 for 12s: it answers, but the leader of the system shard does not hear from it"},
+		{"and did not hear of a node since", []NodeOverview{n1, node(2, "n2", false, false, 2*time.Minute), n3}, nil,
+			"no answer from node n2 for at least 2m0s"},
+		{"a node answers, but does not report", []NodeOverview{n1, {Node: n2.Node, Answers: true, Reported: true, Silent: 12 * time.Second}, n3},
+			nil, "no report from node n2 for 12s: it answers, but the leader of the system shard does not hear from it"},
 		{"leadership was to be moved to it", []NodeOverview{n1, n2, n3},
-			[]ShardOverview{with(shard(1, true, false, true), func(s *ShardOverview) { s.Problem = "node n2 should lead: not done yet, will be retried" })},
+			[]ShardOverview{with(shard(1, true, false, true), func(s *ShardOverview) {
+				s.Problem = "node n2 should lead: not done yet, " +
+					"will be retried"
+			})},
 			"shard 1: 2 of 3 replicas answer; no answer from node n2"},
-		{"a node joined anew, and is being filled", []NodeOverview{n1, n2, node(4, "n3", true, true, 0)}, []ShardOverview{with(shard(1, true, true, false), learner(4, 4))},
+		{"a node joined anew, and is being filled", []NodeOverview{n1, n2, node(4, "n3", true, true, 0)},
+			[]ShardOverview{with(shard(1, true, true, false), learner(4, 4))},
 			"shard 1: 2 of 3 replicas answer; the one on a removed node is being rebuilt on node n3"},
 		{"one that was removed, while a learner is no help", []NodeOverview{n1, n2, node(4, "n3", true, true, 0)},
 			[]ShardOverview{with(with(shard(1, true, true, false), learner(4, 4)), func(s *ShardOverview) { s.Members[3].Leaving = true })},
 			"shard 1: 2 of 3 replicas answer; no answer from a removed node"},
-		{"a node is away beside a learner", []NodeOverview{n1, n2, node(3, "n3", false, true, 75*time.Second), node(4, "n4", true, true, 0)}, []ShardOverview{with(shard(1, true, true, false), learner(4, 4))},
+		{"a node is away beside a learner", []NodeOverview{n1, n2, node(3, "n3", false, true, 75*time.Second), node(4, "n4", true, true, 0)},
+			[]ShardOverview{with(shard(1, true, true, false), learner(4, 4))},
 			"no answer from node n3, last heard from 1m15s ago | shard 1: 2 of 3 replicas answer; no answer from node n3"},
 		{"a replica is made", []NodeOverview{n1, n2, n3}, []ShardOverview{with(shard(1, true, true), func(s *ShardOverview) { s.Under = true })},
 			"shard 1: 2 of 3 replicas; more are being created"},
-		{"or can't be", []NodeOverview{n1, n2, n3}, []ShardOverview{with(shard(1, true, true), func(s *ShardOverview) { s.Under, s.Problem = true, "no room" })},
+		{"or can't be", []NodeOverview{n1, n2, n3}, []ShardOverview{with(shard(1, true, true), func(s *ShardOverview) {
+			s.Under, s.Problem = true, "no room"
+		})},
 			"shard 1: 2 of 3 replicas: no room"},
-		{"one of more replicas than there need be is silent", []NodeOverview{n1, n2, n3}, []ShardOverview{with(shard(1, true, true, false), func(s *ShardOverview) { s.Under = false })},
+		{"one of more replicas than there need be is silent", []NodeOverview{n1, n2, n3}, []ShardOverview{with(shard(1, true, true, false),
+			func(s *ShardOverview) { s.Under = false })},
 			"shard 1: 2 of 3 replicas answer; no answer from node n3"},
-		{"but not one that leaves", []NodeOverview{n1, n2, n3}, []ShardOverview{with(shard(1, true, true, false), func(s *ShardOverview) { s.Under, s.Members[2].Leaving = false, true })}, ""},
-		{"a learner is silent", []NodeOverview{n1, n2, n3}, []ShardOverview{with(with(shard(1, true, true), learner(3, 3)), func(s *ShardOverview) { s.Members[2].Answers = false })},
+		{"but not one that leaves", []NodeOverview{n1, n2, n3}, []ShardOverview{with(shard(1, true, true, false), func(s *ShardOverview) {
+			s.Under, s.Members[2].Leaving = false, true
+		})}, ""},
+		{"a learner is silent", []NodeOverview{n1, n2, n3}, []ShardOverview{with(with(shard(1, true, true), learner(3, 3)),
+			func(s *ShardOverview) { s.Members[2].Answers = false })},
 			"shard 1: 2 of 3 replicas answer; no answer from node n3"},
-		{"all are silent", []NodeOverview{n1, n2, n3}, []ShardOverview{with(shard(1, false, false), func(s *ShardOverview) { s.Under = false }), with(shard(4, false, false), func(s *ShardOverview) { s.Under = false })},
+		{"all are silent", []NodeOverview{n1, n2, n3}, []ShardOverview{with(shard(1, false, false), func(s *ShardOverview) { s.Under = false }),
+			with(shard(4, false, false), func(s *ShardOverview) { s.Under = false })},
 			"shards 1, 4: 0 of 2 replicas answer; no answer from node n1, node n2"},
-		{"far behind", []NodeOverview{n1, n2, n3}, []ShardOverview{with(shard(1, true, true, true), func(s *ShardOverview) { s.Members[1].Lag, s.Members[2].Lag = farBehind, farBehind+1 })},
+		{"far behind", []NodeOverview{n1, n2, n3}, []ShardOverview{with(shard(1, true, true, true), func(s *ShardOverview) {
+			s.Members[1].Lag,
+				s.Members[2].Lag = farBehind, farBehind+1
+		})},
 			"shard 1: the replica on node n3 is 100001 entries behind"},
-		{"one differs", []NodeOverview{n1, n2, n3}, []ShardOverview{with(shard(1, true, true, true), func(s *ShardOverview) { s.Members[1].DiffersAt, s.Members[1].Apart = 70, true })},
+		{"one differs", []NodeOverview{n1, n2, n3}, []ShardOverview{with(shard(1, true, true, true), func(s *ShardOverview) {
+			s.Members[1].DiffersAt, s.Members[1].Apart = 70, true
+		})},
 			"shard 1: the state of the replica on node n2 differs from those of the others, at log entry 70"},
 		{"two differ, and most don't", []NodeOverview{n1, n2, n3}, []ShardOverview{with(shard(1, true, true, true), func(s *ShardOverview) {
 			s.Members[1].DiffersAt, s.Members[1].Apart, s.Members[2].DiffersAt, s.Members[2].Apart = 70, true, 80, true
@@ -74,9 +92,11 @@ func TestProblems(t *testing.T) {
 		{"no telling which is right", []NodeOverview{n1, n2, n3}, []ShardOverview{with(shard(1, true, true, true), func(s *ShardOverview) {
 			s.Members[0].DiffersAt, s.Members[2].DiffersAt = 70, 70
 		})}, "shard 1: the states of the replicas on node n1, node n3 differ, at log entry 70, and there is no telling which is right"},
-		{"no leader", []NodeOverview{n1}, []ShardOverview{{Shard: Shard{ID: 0}, Under: true, Problem: "none of its replicas answers"}, shard(1, true), {Shard: Shard{ID: 2}, Under: true, Known: true}},
+		{"no leader", []NodeOverview{n1}, []ShardOverview{{Shard: Shard{ID: 0}, Under: true, Problem: "none of its replicas answers"},
+			shard(1, true), {Shard: Shard{ID: 2}, Under: true, Known: true}},
 			"shards 0, 2: no leader answers"},
-		{"something takes time", []NodeOverview{n1}, []ShardOverview{with(shard(0, true), func(s *ShardOverview) { s.Problem = "x" }), with(shard(1, true), func(s *ShardOverview) { s.Problem = "x" })},
+		{"something takes time", []NodeOverview{n1}, []ShardOverview{with(shard(0, true), func(s *ShardOverview) { s.Problem = "x" }),
+			with(shard(1, true), func(s *ShardOverview) { s.Problem = "x" })},
 			"shards 0-1: x"},
 	} {
 		o := Overview{Settings: system.Settings{Replication: 3}, Nodes: c.nodes, Shards: c.shards}

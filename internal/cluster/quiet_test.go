@@ -64,7 +64,8 @@ func TestQuietWorkers(t *testing.T) {
 		if len(told) != 1 || told[a].Until.Equal(row.Until) {
 			t.Errorf("after a resume the copy reported %+v, want a with its later end", told)
 		}
-		if got, want := w.leader.noted(), []string{"lena worker.quiet a", "lena worker.quiet b", "lena worker.resume b"}; !slices.Equal(got, want) {
+		if got, want := w.leader.noted(), []string{"lena worker.quiet a", "lena worker.quiet b", "lena worker.resume b"}; !slices.Equal(got,
+			want) {
 			t.Errorf("the audit log has %q, want %q", got, want)
 		}
 		fresh := heard{}

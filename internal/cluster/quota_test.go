@@ -12,11 +12,12 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A created namespace may have a tenth of the cluster's queues and schedules by default, so that there is room for others. The default namespace may
-// have all of them.
+// A created namespace may have a tenth of the cluster's queues and schedules by default, so that there is room for
+// others. The default namespace may have all of them.
 func TestNamespaceMayHaveATenthOfQueues(t *testing.T) {
 	if q := task.DefaultQuotas(); q.Queues != queues.MaxQueues/10 || q.Schedules != schedules.MaxSchedules/10 {
-		t.Errorf("the default quotas are %d queues and %d schedules, want a tenth of %d and %d", q.Queues, q.Schedules, queues.MaxQueues, schedules.MaxSchedules)
+		t.Errorf("the default quotas are %d queues and %d schedules, want a tenth of %d and %d", q.Queues, q.Schedules, queues.MaxQueues,
+			schedules.MaxSchedules)
 	}
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -32,7 +33,8 @@ func TestNamespaceMayHaveATenthOfQueues(t *testing.T) {
 		}
 		fill("greedy", 0, 1000)
 		_, err := c.Queues.Place(bg, "greedy", "more")
-		is(t, err, task.ErrInvalidArgument, `"more" would exceed the 1000 that namespace "greedy" may have (max_queues)`, "pawl ns set greedy --max-queues N")
+		is(t, err, task.ErrInvalidArgument, `"more" would exceed the 1000 that namespace "greedy" may have (max_queues)`,
+			"pawl ns set greedy --max-queues N")
 		if e, _ := task.AsError(err); e == nil || e.Reason != "max_queues" || e.Field != "queue" {
 			t.Errorf("the refusal is %+v, want reason max_queues and field queue", e)
 		}

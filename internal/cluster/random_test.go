@@ -235,7 +235,8 @@ func (s *saga) checkShard(m *Map, row Shard, g *group, active int) {
 	case len(g.Voters) != voters || len(members) != want:
 		s.t.Errorf("shard %d has %d voters, want %d, and %d replicas, want %d", row.ID, len(g.Voters), voters, len(members), want)
 	case drains > 0 && active >= m.Settings.Replication:
-		s.t.Errorf("shard %d has %d replicas on draining nodes, although there are %d other nodes for %d replicas", row.ID, drains, active, m.Settings.Replication)
+		s.t.Errorf("shard %d has %d replicas on draining nodes, although there are %d other nodes for %d replicas", row.ID, drains, active,
+			m.Settings.Replication)
 	}
 	leader, _ := m.Node(NodeOf(g.Leader))
 	for _, id := range g.Voters {
@@ -250,7 +251,8 @@ func (s *saga) checkShard(m *Map, row Shard, g *group, active int) {
 	}
 }
 
-// Whatever happens to the nodes and to the loop itself, the plan never takes away a majority, and in the end every shard has the right replicas.
+// Whatever happens to the nodes and to the loop itself, the plan never takes away a majority, and in the end every
+// shard has the right replicas.
 func TestSagas(t *testing.T) {
 	many, worst, steps := seeds(25), 0, 0
 	for seed := range many {

@@ -92,7 +92,8 @@ func Restored(tx *store.Tx, r Restoration) error {
 	}
 	settings.NextNode = r.Number + 1
 	tx.Set(system.SettingsKey, system.EncodeRow(settings))
-	tx.Set(nodeKey(r.Number), system.EncodeRow(Node{Number: r.Number, Name: r.Node.Name, PeerAddress: r.Node.PeerAddress, APIAddress: r.Node.APIAddress,
-		State: Active, Version: r.Node.Version, MinLevel: r.Node.MinLevel, MaxLevel: r.Node.MaxLevel, JoinedAt: tx.Now()}))
+	tx.Set(nodeKey(r.Number), system.EncodeRow(Node{Number: r.Number, Name: r.Node.Name, PeerAddress: r.Node.PeerAddress,
+		APIAddress: r.Node.APIAddress, State: Active, Version: r.Node.Version, MinLevel: r.Node.MinLevel, MaxLevel: r.Node.MaxLevel,
+		JoinedAt: tx.Now()}))
 	return Recovered(tx, r.Number, r.Held, r.Queues)
 }

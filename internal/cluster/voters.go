@@ -138,7 +138,8 @@ func (p *planner) surplus(voters []uint64) Decision {
 	}
 	order := p.staying()
 	slices.SortStableFunc(order, func(a, b uint64) int {
-		return cmp.Or(cmp.Compare(p.removalRank(a, voters), p.removalRank(b, voters)), cmp.Compare(p.memberOf(b).Replicas, p.memberOf(a).Replicas))
+		return cmp.Or(cmp.Compare(p.removalRank(a, voters), p.removalRank(b, voters)), cmp.Compare(p.memberOf(b).Replicas,
+			p.memberOf(a).Replicas))
 	})
 	for _, id := range order[:excess] {
 		if !slices.Contains(voters, id) {
@@ -148,8 +149,8 @@ func (p *planner) surplus(voters []uint64) Decision {
 	return Decision{}
 }
 
-// removalRank ranks replicas by which should leave first: those of dead nodes, of draining ones, then others; among each, those that should not
-// vote.
+// removalRank ranks replicas by which should leave first: those of dead nodes, of draining ones, then others; among
+// each, those that should not vote.
 func (p *planner) removalRank(id uint64, voters []uint64) int {
 	worth := 4
 	if m := p.memberOf(id); m.Silent >= replaceAfter {

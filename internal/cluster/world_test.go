@@ -53,8 +53,8 @@ func seeds(many uint64) uint64 {
 func pass(d time.Duration) { time.Sleep(d) }
 
 func newWorld(t testing.TB) *world {
-	return &world{World: systemtest.NewWorld(t), copies: map[string]task.QueueConfig{}, spaces: map[string]*task.Space{}, fails: map[uint32]error{},
-		watches: map[uint32]map[string]task.Watch{}}
+	return &world{World: systemtest.NewWorld(t), copies: map[string]task.QueueConfig{}, spaces: map[string]*task.Space{},
+		fails: map[uint32]error{}, watches: map[uint32]map[string]task.Watch{}}
 }
 
 // newReplica returns the replica of another node, which doesn't lead yet.
@@ -80,7 +80,8 @@ func (w *world) open(shards int) *Control {
 	w.T.Helper()
 	s := w.newReplica()
 	s.lead()
-	if err := s.control.Placement.Found(context.Background(), FirstNode{Name: "n1", Version: "v1", MinLevel: 1, MaxLevel: 1}, shards); err != nil {
+	if err := s.control.Placement.Found(context.Background(), FirstNode{Name: "n1", Version: "v1", MinLevel: 1, MaxLevel: 1},
+		shards); err != nil {
 		w.T.Fatal(err)
 	}
 	synctest.Wait()

@@ -87,7 +87,8 @@ func NoRoom() error {
 
 // NoRoomToAnswer refuses a call whose answer has found no memory.
 func NoRoomToAnswer() error {
-	return task.Unavailable(noRoomRetryAfter, "too many large answers are being sent by this server, in total, for this namespace or for this caller")
+	return task.Unavailable(noRoomRetryAfter, "too many large answers are being sent by this server, in total, for this namespace or "+
+		"for this caller")
 }
 
 // TooManyParts refuses a request that would take too much memory once decoded.

@@ -8,8 +8,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The model agrees when nearly all tasks are read ahead, and taken some rounds later or by another leader. Memory is compared with the rows after
-// each round.
+// The model agrees when nearly all tasks are read ahead, and taken some rounds later or by another leader. Memory is
+// compared with the rows after each round.
 func TestModelReadAhead(t *testing.T) {
 	engine.KeepHeads(t, 1)
 	duels := map[*duel]bool{}

@@ -7,7 +7,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Claims of a long queue find all tasks but the first in memory, even though read-ahead arrives up to 16 rounds later, and no task is read twice.
+// Claims of a long queue find all tasks but the first in memory, even though read-ahead arrives up to 16 rounds later,
+// and no task is read twice.
 func TestDrainReadsAhead(t *testing.T) {
 	const tasks = 5000
 	w := NewWorld(t)

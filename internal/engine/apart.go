@@ -8,8 +8,9 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A row that a loop of the shard can't handle would stop the loop for all others. It is set apart: moved into a table of its own, with the reason, in
-// one entry of the log, where check, the metrics and the overview report it. A call that needs a row which can't be understood just fails.
+// A row that a loop of the shard can't handle would stop the loop for all others. It is set apart: moved into a table
+// of its own, with the reason, in one entry of the log, where check, the metrics and the overview report it. A call
+// that needs a row which can't be understood just fails.
 
 // maxApart and maxApartBytes bound the rows that are set apart in a shard. Beyond them a row is not kept; the log has its key.
 const (
@@ -56,7 +57,8 @@ func SetRowApart(r *Round, key []byte, reason string) {
 	}
 }
 
-// setPlaceApart takes a task that can't be claimed out of its lane. A task whose state can be read is discarded; another stays where it is, in no lane.
+// setPlaceApart takes a task that can't be claimed out of its lane. A task whose state can be read is discarded;
+// another stays where it is, in no lane.
 func setPlaceApart(r *Round, ns, queue string, lane schema.LaneName, seq uint64, reason string) {
 	q := r.Queue(ns, queue)
 	if q == nil {
@@ -113,8 +115,8 @@ func SetDeadlineApart(r *Round, d schema.Deadline, reason string) {
 	}
 }
 
-// TickOne is Tick for the first deadline that is due; of a shared one, for its first task or key. It calls begin before it handles the deadline, so that
-// the next round can set the deadline apart after a panic.
+// TickOne is Tick for the first deadline that is due; of a shared one, for its first task or key. It calls begin before
+// it handles the deadline, so that the next round can set the deadline apart after a panic.
 func TickOne(r *Round, begin func(schema.Deadline)) {
 	if r.l.FirstDeadline() > r.now {
 		return

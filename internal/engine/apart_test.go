@@ -35,7 +35,8 @@ func (w *World) mustSetApart(when string, key, value []byte) {
 	}
 }
 
-// A row is set apart with its key, its value and the reason. One that is gone by now is not, and one without a namespace is shown in the default one.
+// A row is set apart with its key, its value and the reason. One that is gone by now is not, and one without a
+// namespace is shown in the default one.
 func TestRowsAreSetApart(t *testing.T) {
 	w := NewWorld(t)
 	request := w.NewID()
@@ -85,7 +86,8 @@ func TestRowsSetApartAreBounded(t *testing.T) {
 		})
 		w.Round(func(r *Round) { SetRowApart(r, key, "on purpose") })
 		_, there := w.Store.Get(key)
-		if there || len(w.Last.Apart) != 1 || w.Last.Apart[0].Kept != c.kept || schema.CountApart(w.Store, 0)["default"] != int64(c.rows)+int64(len(w.kept())) {
+		if there || len(w.Last.Apart) != 1 || w.Last.Apart[0].Kept != c.kept || schema.CountApart(w.Store, 0)["default"] != int64(c.rows)+
+			int64(len(w.kept())) {
 			t.Errorf("%s: the row is there: %v; reported: %d, kept %v, want %v", what, there, len(w.Last.Apart), w.Last.Apart[0].Kept, c.kept)
 		}
 	}
@@ -168,7 +170,8 @@ func TestDeadlinesOneByOne(t *testing.T) {
 	}
 }
 
-// A task that can't be claimed leaves its lane: it is discarded if its state can be read, and else stays where it is. The others are claimed.
+// A task that can't be claimed leaves its lane: it is discarded if its state can be read, and else stays where it is.
+// The others are claimed.
 func TestPlaceIsSetApart(t *testing.T) {
 	for _, what := range []string{"readable", "spoilt", "gone", "claimed"} {
 		w := NewWorld(t)

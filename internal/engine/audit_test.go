@@ -52,7 +52,8 @@ func (s *story) purgeStep(d *datadriven.TestData) string {
 // auditStep sets the operator for the following steps, or shows the shard's audit log, oldest first. Times are omitted from changes.
 func (s *story) auditStep(d *datadriven.TestData) string {
 	if d.Cmd == "as" {
-		s.by = task.Author{Name: d.CmdArgs[0].Key, Address: "10.0.0.1", Interface: task.InterfaceREST, Reason: strings.ReplaceAll(arg(d, "because"), "_", " ")}
+		s.by = task.Author{Name: d.CmdArgs[0].Key, Address: "10.0.0.1", Interface: task.InterfaceREST,
+			Reason: strings.ReplaceAll(arg(d, "because"), "_", " ")}
 		if s.by.Name == "nobody" {
 			s.by = task.Author{}
 		}
@@ -101,8 +102,10 @@ func (d *duel) operate(action task.Action, t *modelTask, changes bool, do func(*
 	if len(page.Entries) > 0 {
 		newest = page.Entries[0]
 	}
-	if noted := err == nil && changes; bad != nil || newest.Seq != d.noted || noted && (newest.Action != action || newest.Target.Name != t.id.String()) {
-		d.T.Fatalf("%s of %s, which is %s (%v): the newest audit entry is %+v (%v), want number %d", action, t.id, t.state, err, newest, bad, d.noted)
+	if noted := err == nil && changes; bad != nil || newest.Seq != d.noted || noted && (newest.Action != action ||
+		newest.Target.Name != t.id.String()) {
+		d.T.Fatalf("%s of %s, which is %s (%v): the newest audit entry is %+v (%v), want number %d", action, t.id, t.state, err,
+			newest, bad, d.noted)
 	}
 	return err
 }

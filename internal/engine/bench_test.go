@@ -123,16 +123,17 @@ func (w *World) claimAndAck(n int) {
 	})
 }
 
-// BenchmarkForget is BenchmarkLife with a thousand tasks a second that are forgotten a quarter of an hour after their acks: the difference is the
-// cost of forgetting. Mixed: every tenth task stays. Soon: after a minute, so that each leaves a row for repeated requests. Keyed: with idempotency
-// keys that expire with them.
+// BenchmarkForget is BenchmarkLife with a thousand tasks a second that are forgotten a quarter of an hour after their
+// acks: the difference is the cost of forgetting. Mixed: every tenth task stays. Soon: after a minute, so that each
+// leaves a row for repeated requests. Keyed: with idempotency keys that expire with them.
 func BenchmarkForget(b *testing.B) {
 	for _, c := range []struct {
 		name  string
 		keep  time.Duration
 		mixed bool
 		keyed bool
-	}{{"alike", 15 * time.Minute, false, false}, {"mixed", 15 * time.Minute, true, false}, {"soon", time.Minute, false, false}, {"keyed", 15 * time.Minute, false, true}} {
+	}{{"alike", 15 * time.Minute, false, false}, {"mixed", 15 * time.Minute, true, false}, {"soon", time.Minute, false, false},
+		{"keyed", 15 * time.Minute, false, true}} {
 		b.Run(c.name, func(b *testing.B) {
 			w := BenchWorld(b)
 			s := task.DefaultSettings()
@@ -144,12 +145,13 @@ func BenchmarkForget(b *testing.B) {
 				w.Now = w.Now.Add(time.Second / 10)
 				w.Round(func(r *Round) {
 					for range benchBatch {
-						t := NewTask{Namespace: "default", ID: w.NewID(), Spec: task.Spec{Type: "job", Queue: "default", Priority: task.Normal, Payload: payload}}
+						t := NewTask{Namespace: "default", ID: w.NewID(), Spec: task.Spec{Type: "job", Queue: "default", Priority: task.Normal,
+							Payload: payload}}
 						if n++; c.mixed && n%10 == 0 {
 							t.Spec.Retention = &long
 						}
 						if c.keyed {
-							t.Spec.IdempotencyKey, t.Spec.IdempotencyTTL = strconv.FormatUint(Mix(uint64(n)), 36), 15*time.Minute
+							t.Spec.IdempotencyKey, t.Spec.IdempotencyTTL = strconv.FormatUint(task.Mix(uint64(n)), 36), 15*time.Minute
 						}
 						if _, err := Enqueue(r, &t); err != nil {
 							b.Fatal(err)
@@ -181,7 +183,8 @@ func name(backlog int) string {
 	return "empty"
 }
 
-// BenchmarkKeys is BenchmarkLife with 100,000 waiting keys, which share fairly. limited: each has limits; plain: the same tasks without keys.
+// BenchmarkKeys is BenchmarkLife with 100,000 waiting keys, which share fairly. limited: each has limits; plain: the
+// same tasks without keys.
 func BenchmarkKeys(b *testing.B) {
 	keys := Size(100_000)
 	for _, kind := range []string{"plain", "keyed", "limited"} {

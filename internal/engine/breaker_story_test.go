@@ -11,8 +11,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// breakerRules parses breaker=FAILURES/ATTEMPTS/WINDOW, with the failures in percent, and hold, max-hold and probes. Types in unbroken=TYPE,… have no
-// breaker, and breaker-of-TYPE is the rule of one type.
+// breakerRules parses breaker=FAILURES/ATTEMPTS/WINDOW, with the failures in percent, and hold, max-hold and probes.
+// Types in unbroken=TYPE,… have no breaker, and breaker-of-TYPE is the rule of one type.
 func breakerRules(d *datadriven.TestData, set *task.Settings) {
 	read := func(v string) (b task.Breaker) {
 		parts := strings.Split(v, "/")

@@ -17,7 +17,8 @@ func TestSettingsTouchChangedRatesOnly(t *testing.T) {
 	c := task.QueueConfig{Settings: task.DefaultSettings()}
 	rate := func(n int) task.Rate { return task.Rate{Limit: n, Period: time.Hour} }
 	c.Settings.Rate, c.Settings.PerKey.Rate = rate(100), rate(5)
-	c.Settings.Keys = map[string]task.KeyRules{"own": {Rules: task.Rules{Rate: rate(7)}}, "weighs": {Rules: task.Rules{Rate: rate(5)}, Weight: 2}}
+	c.Settings.Keys = map[string]task.KeyRules{"own": {Rules: task.Rules{Rate: rate(7)}}, "weighs": {Rules: task.Rules{Rate: rate(5)},
+		Weight: 2}}
 	w.Configure("default", c)
 	keys := []string{"a", "b", "own", "weighs"}
 	for _, key := range keys {

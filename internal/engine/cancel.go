@@ -7,8 +7,9 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Cancel ends a task that has not ended. Its worker's token is invalid from then on. Cancelling a cancelled task is a no-op, so that a call whose
-// answer was lost can be repeated; if the task has ended otherwise, the error is task.ErrWrongState, with the state.
+// Cancel ends a task that has not ended. Its worker's token is invalid from then on. Cancelling a cancelled task is a
+// no-op, so that a call whose answer was lost can be repeated; if the task has ended otherwise, the error is
+// task.ErrWrongState, with the state.
 func Cancel(r *Round, ns string, id task.ID) error {
 	from, err := r.Exec(ns, id)
 	if err != nil {
@@ -29,8 +30,8 @@ func Cancel(r *Round, ns string, id task.ID) error {
 	return nil
 }
 
-// CancelOnce is Cancel for a message of another shard, which may arrive again: it changes nothing then, although the task may have been retried
-// meanwhile. Nor does it change a task that has ended.
+// CancelOnce is Cancel for a message of another shard, which may arrive again: it changes nothing then, although the
+// task may have been retried meanwhile. Nor does it change a task that has ended.
 func CancelOnce(r *Round, ns string, id, message task.ID) error {
 	q := request{r: r, n: &NewTask{Namespace: ns, ID: id, Spec: task.Spec{RequestID: message, RequestTTL: task.MessageWindow}}}
 	if a, err := q.byRequest(); err != nil || a.Duplicate {

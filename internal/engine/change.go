@@ -8,8 +8,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Change is one step in a task's life: its state before and after. A verb starts a change, edits To, and completes it with Move or with a more
-// specific method: Finish, makeDead, retry, requeue.
+// Change is one step in a task's life: its state before and after. A verb starts a change, edits To, and completes it
+// with Move or with a more specific method: Finish, makeDead, retry, requeue.
 type Change struct {
 	r  *Round
 	ns string

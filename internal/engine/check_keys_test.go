@@ -11,8 +11,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A queue is refused for shards that can't keep what the keys of its tasks promise: those that hold or wait for a unique key, and those whose
-// idempotency key is remembered.
+// A queue is refused for shards that can't keep what the keys of its tasks promise: those that hold or wait for a
+// unique key, and those whose idempotency key is remembered.
 func TestCheckKeys(t *testing.T) {
 	unique := func(key string) *task.Unique {
 		return &task.Unique{Key: key, States: task.Unfinished, OnConflict: task.KeepLast}
@@ -46,7 +46,8 @@ func TestCheckKeys(t *testing.T) {
 		}
 		w.Pass(c.after)
 		err := query.CheckKeys(w.Store, "default", "default")
-		if (err != nil) != (c.field != "") || err != nil && (!errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), c.field+": ")) {
+		if (err != nil) != (c.field != "") || err != nil && (!errors.Is(err, task.ErrWrongState) ||
+			!strings.Contains(err.Error(), c.field+": ")) {
 			t.Errorf("%s: %v, want it refused for %q", c.name, err, c.field)
 		}
 		if err := query.CheckKeys(w.Store, "default", "other"); err != nil {

@@ -21,8 +21,13 @@ func TestCheckFindsArchiveRows(t *testing.T) {
 		spoil func(tx *store.Tx, id task.ID, x *schema.Exec)
 		want  string
 	}{
-		"no row":             {task.Dead, func(tx *store.Tx, id task.ID, x *schema.Exec) { tx.Delete(schema.ArchiveKey("default", x.EndedAt, id)) }, "no row names its deadline"},
-		"row of another end": {task.Dead, func(tx *store.Tx, id task.ID, x *schema.Exec) { tx.Set(schema.ArchiveKey("default", Dawn+7, id), nil) }, "refers to nothing"},
+		"no row": {task.Dead, func(tx *store.Tx, id task.ID, x *schema.Exec) {
+			tx.Delete(schema.ArchiveKey("default", x.EndedAt, id))
+		}, "no row names its deadline"},
+		"row of another end": {task.Dead, func(tx *store.Tx, id task.ID, x *schema.Exec) {
+			tx.Set(schema.ArchiveKey("default", Dawn+7, id),
+				nil)
+		}, "refers to nothing"},
 		"row with a value": {task.Dead, func(tx *store.Tx, id task.ID, x *schema.Exec) {
 			tx.Set(schema.ArchiveKey("default", x.EndedAt, id), []byte("x"))
 		}, "expected"},
@@ -55,8 +60,8 @@ func TestCheckFindsArchiveRows(t *testing.T) {
 	}
 }
 
-// Check finds a claimed task whose lease never ends, an ended one that is kept for ever, one whose remains are kept for ever, and keys that never
-// expire.
+// Check finds a claimed task whose lease never ends, an ended one that is kept for ever, one whose remains are kept for
+// ever, and keys that never expire.
 func TestCheckFindsSharedDeadlines(t *testing.T) {
 	for name, spoil := range map[string]func(d *schema.Deadline){
 		"no row": func(d *schema.Deadline) { d.Shared, d.Keys = nil, nil },
@@ -293,7 +298,8 @@ func TestCheckFindsLanesAndCounts(t *testing.T) {
 		"lane of more":     {lane(3, 1), "counts 3 from"},
 		"lane of fewer":    {lane(1, 1), "counts 1 from"},
 		"lane from beyond": {lane(2, 1<<60), "counts 2 from"},
-		"no place in it":   {func(tx *store.Tx, x *schema.Exec) { tx.Delete(schema.ReadyKey("default", "default", x.Lane(), x.Seq)) }, "is missing"},
+		"no place in it": {func(tx *store.Tx, x *schema.Exec) { tx.Delete(schema.ReadyKey("default", "default", x.Lane(), x.Seq)) },
+			"is missing"},
 		"no counters": {func(tx *store.Tx, _ *schema.Exec) {
 			tx.Delete(schema.QueueKey("default", schema.TableCounts, "default"))
 		}, "no counters"},
@@ -303,7 +309,8 @@ func TestCheckFindsLanesAndCounts(t *testing.T) {
 		"other counters": {func(tx *store.Tx, _ *schema.Exec) {
 			tx.Set(schema.QueueKey("default", schema.TableCounts, "default"), (&schema.Counts{Ready: [3]int64{0, 3, 0}}).Encode())
 		}, "counts {"},
-		"a share that can't be read": {func(tx *store.Tx, _ *schema.Exec) { tx.Set(schema.Table("default", schema.TableShare), []byte{0xff}) }, "share"},
+		"a share that can't be read": {func(tx *store.Tx, _ *schema.Exec) { tx.Set(schema.Table("default", schema.TableShare), []byte{0xff}) },
+			"share"},
 		"a share of no place": {func(tx *store.Tx, _ *schema.Exec) {
 			tx.Set(append(schema.Table("default", schema.TableShare), 'x'), schema.EncodeShare(task.Share{Version: 1}))
 		}, "share"},

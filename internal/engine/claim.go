@@ -49,8 +49,8 @@ func (t *Claimed) Weight() int { return t.Envelope.Weight() + len(t.Checkpoint) 
 // runGrace is how long a worker has, after a run's timeout, to report that it timed out.
 const runGrace = 10 * time.Second
 
-// ClaimTasks claims up to Max tasks; after the first, only tasks that fit into MaxBytes. It returns none if nothing may run. A repeat with the same
-// claim key changes nothing and returns those claims of the first call that still hold.
+// ClaimTasks claims up to Max tasks; after the first, only tasks that fit into MaxBytes. It returns none if nothing may
+// run. A repeat with the same claim key changes nothing and returns those claims of the first call that still hold.
 func ClaimTasks(r *Round, c *ClaimRequest) (got []Claimed, repeat bool) {
 	if c.ClaimKey != "" {
 		if again, ok := c.reclaim(r); ok {
@@ -121,8 +121,8 @@ func (p *claiming) fits(e *schema.Envelope, checkpoint []byte) bool {
 	return len(p.got) == 0 || e.Weight()+len(checkpoint) <= p.room
 }
 
-// from claims the next task of a queue, if it fits. A task that should have been started by now is discarded instead: its deadline has not had its
-// turn, because many are due, or no leader served for a while.
+// from claims the next task of a queue, if it fits. A task that should have been started by now is discarded instead:
+// its deadline has not had its turn, because many are due, or no leader served for a while.
 func (p *claiming) from(q *Queue) (t Claimed, expired bool) {
 	r, c := p.r, p.c
 	priority, undo := q.nextPriority(c.Types)
@@ -149,7 +149,8 @@ func (p *claiming) from(q *Queue) (t Claimed, expired bool) {
 	return r.claimed(q, e, c.take(r, q, e, from), checkpoint), false
 }
 
-// rowsOf reads the rows that the claim of a task needs; of a task that has expired, only its state. The error says what can't be understood.
+// rowsOf reads the rows that the claim of a task needs; of a task that has expired, only its state. The error says what
+// can't be understood.
 func (r *Round) rowsOf(q *Queue, id task.ID) (x *schema.Exec, e *schema.Envelope, checkpoint []byte, damage error) {
 	if d := schema.Catch(func() {
 		if x = r.execOf(q.ns, id); x.Expired(r.now) {
@@ -200,7 +201,7 @@ func (c *ClaimRequest) take(r *Round, q *Queue, e *schema.Envelope, from *schema
 	}
 	until := r.now.Add(run)
 	to.Claim = schema.Claim{
-		Nonce:  Mix(c.Entropy ^ Mix(to.Fence) ^ foldID(e.ID)),
+		Nonce:  task.Mix(c.Entropy ^ task.Mix(to.Fence) ^ foldID(e.ID)),
 		Worker: c.Worker, At: r.now, Lease: lease,
 		Until: min(r.now.Add(lease), until), RunUntil: until, Yields: c.Yields && to.Order != 0,
 	}

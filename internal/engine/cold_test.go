@@ -54,8 +54,8 @@ func oneJob() task.Spec {
 	return task.Spec{Type: "job", Queue: "default", Priority: task.Normal, Payload: []byte("1")}
 }
 
-// A leader does not keep a flow for each key with waiting tasks only, whether it accepted their tasks or read them, and no round reads more lanes
-// than its bound.
+// A leader does not keep a flow for each key with waiting tasks only, whether it accepted their tasks or read them, and
+// no round reads more lanes than its bound.
 func TestManyWaitingKeys(t *testing.T) {
 	const keys = 20_000
 	for _, limited := range []bool{false, true} {
@@ -155,8 +155,8 @@ func TestWaitingKeysThatSpentTokens(t *testing.T) {
 	run(keys)
 }
 
-// A claim whose only task is behind many lanes reads a bounded number of them, finds nothing, and is woken when more are read. Meanwhile it gets no
-// task of a lower priority.
+// A claim whose only task is behind many lanes reads a bounded number of them, finds nothing, and is woken when more
+// are read. Meanwhile it gets no task of a lower priority.
 func TestClaimBehindUnreadLanes(t *testing.T) {
 	KeepWarm(t, 10, 50)
 	w := NewWorld(t)
@@ -194,8 +194,8 @@ func TestClaimBehindUnreadLanes(t *testing.T) {
 	t.Error("the claim never found the task")
 }
 
-// A claim that finds nothing because the queue is paused reads no lanes, since more of them would not help. When all lanes are in memory, a pause of
-// a type leaves nothing for ticks to read.
+// A claim that finds nothing because the queue is paused reads no lanes, since more of them would not help. When all
+// lanes are in memory, a pause of a type leaves nothing for ticks to read.
 func TestPausedQueueReadsNothing(t *testing.T) {
 	KeepWarm(t, 10, 50)
 	w := NewWorld(t)
@@ -216,8 +216,8 @@ func TestPausedQueueReadsNothing(t *testing.T) {
 	}
 }
 
-// When a type is released, no round puts more of its lanes in order than its bound. Meanwhile a claim gets no task of a lower priority, a type that
-// is held again stays held, and in the end all tasks are claimed.
+// When a type is released, no round puts more of its lanes in order than its bound. Meanwhile a claim gets no task of a
+// lower priority, a type that is held again stays held, and in the end all tasks are claimed.
 func TestReleaseOfManyKeys(t *testing.T) {
 	KeepWarm(t, 10, 50)
 	const keys = 1000
@@ -288,8 +288,8 @@ func TestReleaseOfManyKeys(t *testing.T) {
 	}
 }
 
-// While the lanes of a released type are put in order, claims of other types don't wait for them, nor do claims of all types if it is held again, and
-// the oldest of them counts as waiting.
+// While the lanes of a released type are put in order, claims of other types don't wait for them, nor do claims of all
+// types if it is held again, and the oldest of them counts as waiting.
 func TestClaimsBesideReleasedLanes(t *testing.T) {
 	KeepWarm(t, 10, 50)
 	const keys = 1000
@@ -329,7 +329,8 @@ func TestClaimsBesideReleasedLanes(t *testing.T) {
 	}
 	add("rare")
 	if got := claim(keys); len(got) == 0 || len(got) == keys || slices.Contains(got, "rare") {
-		t.Errorf("a claim of all types got %d tasks, %d of them of a lower priority than the lanes left", len(got), len(slices.DeleteFunc(got, func(typ string) bool { return typ != "rare" })))
+		t.Errorf("a claim of all types got %d tasks, %d of them of a lower priority than the lanes left", len(got),
+			len(slices.DeleteFunc(got, func(typ string) bool { return typ != "rare" })))
 	}
 	hold("job")
 	if got := claim(1); !slices.Equal(got, []string{"rare"}) {
@@ -477,7 +478,8 @@ func TestColdOrder(t *testing.T) {
 				for at < min(len(got), len(want)) && got[at] == want[at] {
 					at++
 				}
-				t.Errorf("seed %d, %d warm flows: claim %d of %d got %q, want %q", seed, warm, at, len(want), got[at:min(at+3, len(got))], want[at:min(at+3, len(want))])
+				t.Errorf("seed %d, %d warm flows: claim %d of %d got %q, want %q", seed, warm, at, len(want), got[at:min(at+3, len(got))],
+					want[at:min(at+3, len(want))])
 			}
 		}
 	}
@@ -490,8 +492,8 @@ func TestColdSteps(t *testing.T) {
 	}
 }
 
-// claimsOf returns the keys of the tasks that a random sequence of calls claims. If lanes is not 0, that many are read or put in order at a time, and
-// everything is checked after every step.
+// claimsOf returns the keys of the tasks that a random sequence of calls claims. If lanes is not 0, that many are read
+// or put in order at a time, and everything is checked after every step.
 func claimsOf(t *testing.T, seed uint64, warm, lanes int) (got []string) {
 	KeepWarm(t, warm, lanes)
 	w, rng := NewWorld(t), rand.New(rand.NewPCG(seed, 1))
@@ -559,8 +561,8 @@ func claimsOf(t *testing.T, seed uint64, warm, lanes int) (got []string) {
 	return got
 }
 
-// BenchmarkWaitingKeys measures how much of a leader's memory a key with waiting tasks only takes, and how long a new leader takes for its first
-// claim and to read all keys.
+// BenchmarkWaitingKeys measures how much of a leader's memory a key with waiting tasks only takes, and how long a new
+// leader takes for its first claim and to read all keys.
 func BenchmarkWaitingKeys(b *testing.B) {
 	limited := task.DefaultSettings()
 	limited.PerKey.Rules = task.Rules{MaxRunning: 2, Rate: task.Rate{Limit: 100, Period: time.Second}}

@@ -72,8 +72,8 @@ func (w *World) stateOf(id task.ID) task.State {
 	return x.State
 }
 
-// The tasks that are claimed in a round share one row of leases, which is deleted with the last of them. Those that end in a round share one row of
-// retention.
+// The tasks that are claimed in a round share one row of leases, which is deleted with the last of them. Those that end
+// in a round share one row of retention.
 func TestTasksShareDeadlines(t *testing.T) {
 	w := NewWorld(t)
 	ids, holds := w.claimAll(3)
@@ -100,13 +100,15 @@ func TestTasksShareDeadlines(t *testing.T) {
 func TestRowsOfLeasesAreBounded(t *testing.T) {
 	w := NewWorld(t)
 	ids, _ := w.claimAll(2*deadline.MaxShared + 1)
-	w.mustHaveRows("claimed", schema.OnLease, ids[:deadline.MaxShared], ids[deadline.MaxShared:2*deadline.MaxShared], ids[2*deadline.MaxShared:])
+	w.mustHaveRows("claimed", schema.OnLease, ids[:deadline.MaxShared], ids[deadline.MaxShared:2*deadline.MaxShared],
+		ids[2*deadline.MaxShared:])
 
 	w = NewWorld(t)
 	a, b := w.enqueueOne(), w.enqueueOne()
 	w.Round(func(r *Round) {
 		for _, lease := range []time.Duration{time.Minute, 30 * time.Second} {
-			if got, _ := ClaimTasks(r, &ClaimRequest{Namespace: "default", Queues: []Share{{Queue: "default"}}, Max: 1, MaxBytes: 1 << 20, Lease: lease, Entropy: uint64(lease)}); len(got) != 1 {
+			if got, _ := ClaimTasks(r, &ClaimRequest{Namespace: "default", Queues: []Share{{Queue: "default"}}, Max: 1, MaxBytes: 1 << 20,
+				Lease: lease, Entropy: uint64(lease)}); len(got) != 1 {
 				t.Fatal("no task was claimed")
 			}
 		}
@@ -131,7 +133,8 @@ func TestLeaseOfOneRound(t *testing.T) {
 	w.mustHaveRows("acked in its round", schema.OnForget, []task.ID{id})
 }
 
-// An extended lease gets a row of its own; those granted together with it end when they would have. It may also be extended to the same time.
+// An extended lease gets a row of its own; those granted together with it end when they would have. It may also be
+// extended to the same time.
 func TestExtendedLeaseEndsLater(t *testing.T) {
 	w := NewWorld(t)
 	ids, holds := w.claimAll(3)
@@ -154,8 +157,8 @@ func TestExtendedLeaseEndsLater(t *testing.T) {
 	w.mustHaveRows("all have ended", schema.OnLease)
 }
 
-// A new leader doesn't know how many leases are left in the rows of the previous one. It keeps the rows until they are due, and ends the remaining
-// leases.
+// A new leader doesn't know how many leases are left in the rows of the previous one. It keeps the rows until they are
+// due, and ends the remaining leases.
 func TestLeasesOfAnotherLeader(t *testing.T) {
 	w := NewWorld(t)
 	ids, holds := w.claimAll(3)
@@ -228,7 +231,8 @@ func TestJoinedDeadlines(t *testing.T) {
 		"keys":              {[]schema.Deadline{keyed, keyed}, 2, nil},
 		"not shared":        {[]schema.Deadline{alone, alone}, 1, nil},
 	} {
-		if d, n := schema.Joined(k.due); n != k.n || !slices.Equal(d.Shared, k.want) || len(d.Keys) > 0 && len(d.Keys) != n || d.Compare(k.due[0]) != 0 {
+		if d, n := schema.Joined(k.due); n != k.n || !slices.Equal(d.Shared, k.want) || len(d.Keys) > 0 && len(d.Keys) != n ||
+			d.Compare(k.due[0]) != 0 {
 			t.Errorf("%s: Joined merged %d to %+v, want %d with %v", name, n, d, k.n, k.want)
 		}
 	}
@@ -258,7 +262,8 @@ func TestSharedRowsAreRead(t *testing.T) {
 		v := bytes.Clone(c.v)
 		d, ok := schema.ParseDeadline(c.k, v)
 		clear(v) // a row is valid only during the call
-		if ok != c.ok || ok && (d.At != 5 || d.Namespace != "ns" || string(d.Rest) != "12345678" || !bytes.Equal(d.Key(), c.k) || !bytes.Equal(d.Value(), c.v)) {
+		if ok != c.ok || ok && (d.At != 5 || d.Namespace != "ns" || string(d.Rest) != "12345678" || !bytes.Equal(d.Key(), c.k) ||
+			!bytes.Equal(d.Value(), c.v)) {
 			t.Errorf("%s: ParseDeadline = %+v, %t", name, d, ok)
 		}
 	}

@@ -58,7 +58,8 @@ func TestEditsOfSeenTasks(t *testing.T) {
 				t.Errorf("%s, as seen: %v", changed, err)
 			}
 			now := etag()
-			if err := edit(second[1], seen); !errors.Is(err, task.ErrConflict) || !strings.Contains(err.Error(), changed+" has changed") || etag() != now {
+			if err := edit(second[1], seen); !errors.Is(err, task.ErrConflict) || !strings.Contains(err.Error(), changed+" has changed") ||
+				etag() != now {
 				t.Errorf("%s, after %s was changed: %v, want a conflict", field, changed, err)
 			}
 			if err := edit(first[0], seen); err != nil {

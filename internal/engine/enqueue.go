@@ -23,7 +23,8 @@ type NewTask struct {
 	// AfterMoved means that a task of the same slot, before this one in the same call, was refused with ErrSlotMoved. The slot may have moved
 	// here in between; but this task must not be created first.
 	AfterMoved bool
-	// Fingerprint is the Hash of the spec; 0: Enqueue makes it. It is better made before the round, because a large payload takes milliseconds.
+	// Fingerprint is the Hash of the spec; 0: Enqueue makes it. It is better made before the round, because a large
+	// payload takes milliseconds.
 	Fingerprint uint64
 }
 
@@ -41,9 +42,9 @@ type Accepted struct {
 
 // Enqueue creates a task. A task that was moved here is accepted even if the queue is full, because it was accepted before.
 //
-// Errors: ErrUnknownQueue if the shard has no such queue yet; a conflict if the idempotency key or the request id belongs to a task with different
-// content, or if another task holds the unique key and this one says reject; queue_full; ErrSlotMoved if none of these keys is known here and the
-// task's slot is in another shard.
+// Errors: ErrUnknownQueue if the shard has no such queue yet; a conflict if the idempotency key or the request id
+// belongs to a task with different content, or if another task holds the unique key and this one says reject;
+// queue_full; ErrSlotMoved if none of these keys is known here and the task's slot is in another shard.
 func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 	q := r.Queue(n.Namespace, n.Queue)
 	if q == nil {
@@ -66,7 +67,8 @@ func Enqueue(r *Round, n *NewTask) (Accepted, error) {
 			return Accepted{}, err
 		}
 		if resolved.Duplicate {
-			return Accepted{ID: resolved.HolderID, State: resolved.Holder.State, CreatedAt: resolved.Holder.CreatedAt, Duplicate: true, KeyTaken: true}, nil
+			return Accepted{ID: resolved.HolderID, State: resolved.Holder.State, CreatedAt: resolved.Holder.CreatedAt, Duplicate: true,
+				KeyTaken: true}, nil
 		}
 	}
 	x := n.exec(r)
@@ -137,13 +139,13 @@ func newEnvelope(n *NewTask, print uint64) *schema.Envelope {
 	return e
 }
 
-// ErrUnknownQueue means that the shard has no copy of the queue's settings yet, or one that is too old for the call. The broker fetches it, creates the
-// queue if need be, and tries again; no caller sees this error.
+// ErrUnknownQueue means that the shard has no copy of the queue's settings yet, or one that is too old for the call.
+// The broker fetches it, creates the queue if need be, and tries again; no caller sees this error.
 var ErrUnknownQueue = errors.New("the shard has no such queue")
 
-// ErrSlotMoved means that the task's slot is in another shard, or was at some time since the task was routed, so that other shards must be asked
-// first. Its keys and its request id belong to no task of this shard, and this call can no longer create one. The router asks the next shard; no
-// caller sees this error.
+// ErrSlotMoved means that the task's slot is in another shard, or was at some time since the task was routed, so that
+// other shards must be asked first. Its keys and its request id belong to no task of this shard, and this call can no
+// longer create one. The router asks the next shard; no caller sees this error.
 var ErrSlotMoved error = &task.Error{Code: task.CodeUnavailable, Reason: "slot_moved", RetryAfter: 100 * time.Millisecond,
 	Message: "the task's slot of its queue is in another shard now"}
 
@@ -172,8 +174,8 @@ func (n *NewTask) exec(r *Round) *schema.Exec {
 	return x
 }
 
-// checkRunAt refuses due times too far from now, of the task and of its follow-up tasks: otherwise a follow-up would be refused when its parent
-// succeeds, perhaps a year from now, and nobody would hear of it.
+// checkRunAt refuses due times too far from now, of the task and of its follow-up tasks: otherwise a follow-up would be
+// refused when its parent succeeds, perhaps a year from now, and nobody would hear of it.
 func checkRunAt(now time.Time, s *task.Spec, x *schema.Exec) error {
 	if err := task.CheckRunAt("run_at", x.RunAt.Time(), now); err != nil {
 		return err
@@ -204,7 +206,8 @@ func (r *Round) MakeReady(x *schema.Exec) {
 	x.State, x.ReadyAt, x.Seq = task.Ready, r.now, r.NextSeq()
 }
 
-// RoomFor returns an error if the queues of this shard have no room for the tasks. Tasks of other shards are not counted: they wait in the outbox.
+// RoomFor returns an error if the queues of this shard have no room for the tasks. Tasks of other shards are not
+// counted: they wait in the outbox.
 func (r *Round) RoomFor(ns string, tasks []task.Spec) error {
 	n := unique.Needs{Round: r, Namespace: ns}
 	wanted := map[*Queue]int64{}

@@ -8,14 +8,15 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A removed namespace leaves ended tasks, keys, groups and operations behind, with deadlines that would remove them in time. A new namespace of the
-// same name would show them until then, so they are erased.
+// A removed namespace leaves ended tasks, keys, groups and operations behind, with deadlines that would remove them in
+// time. A new namespace of the same name would show them until then, so they are erased.
 
 // mustBeEmpty lists the tables in which an erased namespace must have no rows, with the word for what they hold.
 var mustBeEmpty = []struct {
 	tab  byte
 	what string
-}{{schema.TableQueue, "queues"}, {schema.TablePlan, "schedules"}, {schema.TableOutbox, "tasks on their way to other shards"}, {schema.TableArchive, "dead letters on their way to the archive"}}
+}{{schema.TableQueue, "queues"}, {schema.TablePlan, "schedules"}, {schema.TableOutbox, "tasks on their way to other shards"},
+	{schema.TableArchive, "dead letters on their way to the archive"}}
 
 // erasable lists the tables that may have rows of a namespace without queues.
 var erasable = []byte{

@@ -50,11 +50,13 @@ func eraseAll(w *engine.World, ns string, removed uint64, few int) error {
 	}
 }
 
-// Whatever was done in a namespace, erasing it once it has no queues leaves nothing of it and removes nothing of another. Afterwards it behaves like
-// a new one.
+// Whatever was done in a namespace, erasing it once it has no queues leaves nothing of it and removes nothing of
+// another. Afterwards it behaves like a new one.
 func TestErase(t *testing.T) {
 	for seed := range uint64(4) {
-		d := &duel{World: engine.NewWorld(t), queues: duelQueues, m: &model{rules: map[string]task.QueueConfig{}, tokens: map[[2]string]*modelBucket{}, onces: map[[2]string]*modelOnce{}, broken: map[[2]string]*modelBreaker{}, keys: map[string]modelClaim{}, now: engine.Dawn},
+		d := &duel{World: engine.NewWorld(t), queues: duelQueues, m: &model{rules: map[string]task.QueueConfig{},
+			tokens: map[[2]string]*modelBucket{}, onces: map[[2]string]*modelOnce{}, broken: map[[2]string]*modelBreaker{},
+			keys: map[string]modelClaim{}, now: engine.Dawn},
 			rng: rand.New(rand.NewPCG(seed, 7)), tokens: map[task.ID][]task.Token{}}
 		for _, q := range d.queues {
 			d.rule(q, task.QueueConfig{Settings: task.DefaultSettings()})
@@ -66,7 +68,8 @@ func TestErase(t *testing.T) {
 			if _, err := engine.Enqueue(r, &engine.NewTask{Spec: s, Namespace: "other", ID: d.NewID()}); err != nil {
 				t.Fatal(err)
 			}
-			engine.PutShare(r, task.SpaceName{Namespace: "default"}, task.Share{Version: 1, Amounts: task.Amounts{Backlog: 1 << 40, Bytes: 1 << 40, Running: 1 << 40}})
+			engine.PutShare(r, task.SpaceName{Namespace: "default"}, task.Share{Version: 1, Amounts: task.Amounts{Backlog: 1 << 40, Bytes: 1 << 40,
+				Running: 1 << 40}})
 		})
 		for range 400 {
 			d.step(d.verbs())
@@ -201,7 +204,8 @@ func TestDeadlinesOfPages(t *testing.T) {
 	w.Round(func(r *engine.Round) {
 		for i := range 40 {
 			id := w.NewID()
-			d := schema.Deadline{At: w.Now.Add(time.Hour), Kind: []schema.DeadlineKind{schema.OnForget, schema.OnLease, schema.OnDue, schema.OnLease}[i%4],
+			d := schema.Deadline{At: w.Now.Add(time.Hour), Kind: []schema.DeadlineKind{schema.OnForget, schema.OnLease, schema.OnDue,
+				schema.OnLease}[i%4],
 				Namespace: []string{"default", "default", "other", "other"}[i/10], Rest: id[:]}
 			if d.Kind.Shared() {
 				d.Shared = []task.ID{id}

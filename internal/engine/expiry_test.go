@@ -33,7 +33,8 @@ func TestExpiredTasksAreNotClaimed(t *testing.T) {
 		w.Now = w.Now.Add(2 * time.Minute)
 		w.BecomeLeader()
 		rounds, got := 0, []engine.Claimed(nil)
-		claim := engine.ClaimRequest{Namespace: "default", Queues: []engine.Share{{Queue: "default"}}, Types: []string{"job"}, Max: 10, MaxBytes: 1 << 20, Lease: time.Minute}
+		claim := engine.ClaimRequest{Namespace: "default", Queues: []engine.Share{{Queue: "default"}}, Types: []string{"job"}, Max: 10,
+			MaxBytes: 1 << 20, Lease: time.Minute}
 		for tick := false; len(got) == 0; tick = true {
 			w.Round(func(r *engine.Round) {
 				if tick {
@@ -149,7 +150,8 @@ func TestExpiredTaskTakesNoTurn(t *testing.T) {
 	w.Now = w.Now.Add(time.Hour)
 	got := map[string]int{}
 	for range 40 {
-		for _, c := range w.Claim(engine.ClaimRequest{Weighted: true, Queues: []engine.Share{{Queue: "q1", Weight: 1}, {Queue: "q2", Weight: 1}}}) {
+		for _, c := range w.Claim(engine.ClaimRequest{Weighted: true, Queues: []engine.Share{{Queue: "q1", Weight: 1},
+			{Queue: "q2", Weight: 1}}}) {
 			got[c.Queue]++
 			got[c.Queue+" "+c.Exec.Priority.String()]++
 		}

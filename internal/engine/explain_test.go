@@ -58,14 +58,17 @@ func (s *story) explainStep(d *datadriven.TestData) string {
 	for _, t := range e.Idle {
 		fmt.Fprintf(&b, "nobody takes %s: %d\n", t.Type, t.Tasks)
 	}
-	if i, err := engine.Run(s.World, func(r *engine.Round) (engine.QueueInfo, error) { return engine.DescribeQueue(r, "default", what) }); err != nil || i.Held != e.Ready-e.Claimable {
+	if i, err := engine.Run(s.World, func(r *engine.Round) (engine.QueueInfo, error) {
+		return engine.DescribeQueue(r, "default",
+			what)
+	}); err != nil || i.Held != e.Ready-e.Claimable {
 		fmt.Fprintf(&b, "but the queue has %d held (%v)\n", i.Held, err)
 	}
 	return b.String()
 }
 
-// asksStep sets the claims that the leader has seen for a queue: the lines are "types waiting|ago worker [called]", called for single calls. No
-// lines: there never was one. Without this command a claim for all types is waiting.
+// asksStep sets the claims that the leader has seen for a queue: the lines are "types waiting|ago worker [called]",
+// called for single calls. No lines: there never was one. Without this command a claim for all types is waiting.
 func (s *story) asksStep(d *datadriven.TestData) string {
 	t := explain.Workers{Since: s.Now.Add(-duration(arg(d, "since"))), Draining: d.HasArg("draining")}
 	for line := range strings.Lines(d.Input) {
@@ -139,8 +142,8 @@ func (s *story) reasons(reasons []explain.Reason) string {
 	var b strings.Builder
 	for _, r := range reasons {
 		fmt.Fprintf(&b, "%s: %s\n  -> %s\n", r.Code, r.Detail, r.Change)
-		facts := map[string]string{"since": moment(r.Since), "until": moment(r.Until), "type": r.Type, "key": r.Key, "cause": r.Cause, "error": r.Error,
-			"types": strings.Join(r.Types, ","), "count": positive(r.Count), "limit": positive(int64(r.Limit))}
+		facts := map[string]string{"since": moment(r.Since), "until": moment(r.Until), "type": r.Type, "key": r.Key,
+			"cause": r.Cause, "error": r.Error, "types": strings.Join(r.Types, ","), "count": positive(r.Count), "limit": positive(int64(r.Limit))}
 		if r.Rate.IsSet() {
 			facts["rate"] = explain.RateText(r.Rate)
 		}
@@ -204,8 +207,8 @@ func unchanged[T any](s *story, call func(r *engine.Round) (T, error)) (out T, e
 	return out, err
 }
 
-// explainAll explains the waiting tasks of a queue, and the queue, and compares the result with the model. It returns the task that the next claim
-// of some types (none: any) gets according to the explanations.
+// explainAll explains the waiting tasks of a queue, and the queue, and compares the result with the model. It returns
+// the task that the next claim of some types (none: any) gets according to the explanations.
 func (d *duel) explainAll(queue string, types []string) (next task.ID) {
 	takers := func(string) explain.Workers {
 		return explain.Workers{Polls: []explain.Poll{{Types: types, Waiting: true, Last: d.Now}}}
@@ -267,7 +270,8 @@ func (d *duel) explainAll(queue string, types []string) (next task.ID) {
 		}
 		want := query.EarlierOf(oldest.ReadyAt, behind)
 		if got := query.OldestReady(d.Store, "default", queue); got != want || got != e.OldestReady {
-			d.T.Fatalf("queue %q: its oldest task has been ready since %d, and according to its explanation since %d, want %d", queue, got, e.OldestReady, want)
+			d.T.Fatalf("queue %q: its oldest task has been ready since %d, and according to its explanation since %d, want %d", queue, got,
+				e.OldestReady, want)
 		}
 		return struct{}{}, nil
 	}
@@ -277,8 +281,9 @@ func (d *duel) explainAll(queue string, types []string) (next task.ID) {
 	return next
 }
 
-// BenchmarkExplain explains a task, describes a queue, and explains it, among a million ready tasks of 100,000 keys with limits. The first two are
-// within a round; the oldest task and the explanation of a queue are read concurrently with rounds, except for a brief read of memory.
+// BenchmarkExplain explains a task, describes a queue, and explains it, among a million ready tasks of 100,000 keys
+// with limits. The first two are within a round; the oldest task and the explanation of a queue are read concurrently
+// with rounds, except for a brief read of memory.
 func BenchmarkExplain(b *testing.B) {
 	keys, tasks := engine.Size(100_000), engine.Size(1_000_000)
 	w := engine.BenchWorld(b)
@@ -297,7 +302,8 @@ func BenchmarkExplain(b *testing.B) {
 				if n%10 == 0 || n == tasks { // and a long lane
 					key = "large"
 				}
-				if _, err := engine.Enqueue(r, &engine.NewTask{Namespace: "default", ID: last, Spec: task.Spec{Type: "job", Queue: "default", Priority: task.Normal, Payload: []byte("1"), Key: key}}); err != nil {
+				if _, err := engine.Enqueue(r, &engine.NewTask{Namespace: "default", ID: last, Spec: task.Spec{Type: "job", Queue: "default",
+					Priority: task.Normal, Payload: []byte("1"), Key: key}}); err != nil {
 					b.Fatal(err)
 				}
 			}

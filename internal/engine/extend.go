@@ -41,7 +41,8 @@ func Extend(r *Round, h Hold, e Extension) (leaseUntil store.Time, err error) {
 	}
 	if r.now >= from.Claim.RunUntil {
 		return 0, &task.Error{Code: task.CodeWrongState, State: from.State,
-			Message: fmt.Sprintf("extend %q: the run began at %s and can't be extended any further", h.ID, from.Claim.At.Time().Format(time.RFC3339))}
+			Message: fmt.Sprintf("extend %q: the run began at %s and can't be extended any further", h.ID,
+				from.Claim.At.Time().Format(time.RFC3339))}
 	}
 	if e.Progress != nil {
 		to.Progress, to.ProgressText = e.Progress.Percent, e.Progress.Text

@@ -62,7 +62,7 @@ func (c *Change) retry(f FailRequest) {
 		c.makeDead(task.ReasonExhausted, f.Failure)
 		return
 	}
-	delay := c.q.retryOf(r.Envelope(c.ns, c.id)).Delay(to.Used(), Chance(c.id, to.Fence))
+	delay := c.q.retryOf(r.Envelope(c.ns, c.id)).Delay(to.Used(), task.Chance(c.id, to.Fence))
 	if f.RetryIn != nil {
 		delay = *f.RetryIn
 	}

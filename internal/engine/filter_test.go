@@ -75,7 +75,8 @@ func TestListOfQueueReadsNoOther(t *testing.T) {
 	w.Pass(time.Millisecond)
 	w.EnqueueMany(2000, nil)
 	c := &rowCounter{Reader: w.Store}
-	if p, err := query.List(c, "default", query.Filter{Queue: "rare"}, nil, 100); err != nil || len(p.Tasks) != 1 || p.Tasks[0].ID != last.ID || c.rows > 20 {
+	if p, err := query.List(c, "default", query.Filter{Queue: "rare"}, nil, 100); err != nil || len(p.Tasks) != 1 ||
+		p.Tasks[0].ID != last.ID || c.rows > 20 {
 		t.Errorf("listed %d tasks of the queue (%v), want 1, and read %d rows, want at most 20", len(p.Tasks), err, c.rows)
 	}
 }

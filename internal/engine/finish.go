@@ -63,7 +63,8 @@ func (c *Change) setFingerprint(f schema.Failure) {
 	c.To.Print = fingerprint.Of(c.To.Type, fingerprint.Normalize(f.Message))
 }
 
-// requeue moves a claimed task back to waiting for another run. If another task is next to hold its unique key, the task is discarded instead.
+// requeue moves a claimed task back to waiting for another run. If another task is next to hold its unique key, the
+// task is discarded instead.
 func (c *Change) requeue() {
 	if unique.HasNext(c.r, c.ns, c.From) {
 		c.Finish(task.Discarded, task.ReasonReplaced)

@@ -73,7 +73,8 @@ func TestFairness(t *testing.T) {
 	}{
 		{10, map[string]time.Duration{"a": time.Second, "b": time.Second}, map[string]float64{"a": 0.5, "b": 0.5}},
 		{10, map[string]time.Duration{"a": 10 * time.Second, "b": time.Second}, map[string]float64{"a": 0.5, "b": 0.5}},
-		{1, map[string]time.Duration{"a": 5 * time.Second, "b": time.Second, "": time.Second}, map[string]float64{"a": 1. / 3, "b": 1. / 3, "": 1. / 3}},
+		{1, map[string]time.Duration{"a": 5 * time.Second, "b": time.Second, "": time.Second}, map[string]float64{"a": 1. / 3,
+			"b": 1. / 3, "": 1. / 3}},
 		{8, map[string]time.Duration{"vip": time.Second, "b": time.Second}, map[string]float64{"vip": 0.75, "b": 0.25}},
 		{1, map[string]time.Duration{"vip": time.Second, "b": 4 * time.Second}, map[string]float64{"vip": 0.75, "b": 0.25}},
 	} {
@@ -102,8 +103,8 @@ func TestFairness(t *testing.T) {
 	}
 }
 
-// The first task of a new key goes before the waiting tasks of others, but the key gets no credit for its absence: when it has many tasks, the others
-// still get their share.
+// The first task of a new key goes before the waiting tasks of others, but the key gets no credit for its absence: when
+// it has many tasks, the others still get their share.
 func TestNewKeyGoesFirst(t *testing.T) {
 	w := newCrew(t, 4, map[string]time.Duration{"a": 2 * time.Second, "b": 2 * time.Second})
 	w.add("a", 2000)

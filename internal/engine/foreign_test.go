@@ -30,7 +30,8 @@ func TestForeignIDs(t *testing.T) {
 		})
 		return err
 	}
-	for name, order := range map[string][2]func(*engine.World) error{"a task, then a group": {enqueue, group}, "a group, then a task": {group, enqueue}} {
+	for name, order := range map[string][2]func(*engine.World) error{"a task, then a group": {enqueue, group},
+		"a group, then a task": {group, enqueue}} {
 		for _, elected := range []bool{false, true} {
 			w := engine.NewWorld(t)
 			w.PutQueue("default", task.DefaultSettings(), false)

@@ -19,8 +19,8 @@ func (r *Round) ended(ns string, id task.ID, x *schema.Exec) Change {
 	return Change{r: r, ns: ns, id: id, From: x}
 }
 
-// ForgetStep is the unit to which the time of forgetting a task, or its remains, is rounded up, so that tasks that ended one after another are
-// forgotten together (decision 80).
+// ForgetStep is the unit to which the time of forgetting a task, or its remains, is rounded up, so that tasks that
+// ended one after another are forgotten together (decision 80).
 const ForgetStep = time.Second
 
 // keptUntil returns when a retention ends. A retention of 0 ends immediately.
@@ -79,8 +79,9 @@ func retentionsEnd(r *Round, d schema.Deadline) {
 // movedCheck is how often a moved task whose retention is over is checked again while its message is on its way.
 const movedCheck = time.Hour
 
-// retentionEnds reports whether a task whose retention is over may be forgotten now. A dead letter must be archived first, and a task that was sent to
-// another queue is restored if that refuses it, however late. While the clock is in doubt, nothing is forgotten.
+// retentionEnds reports whether a task whose retention is over may be forgotten now. A dead letter must be archived
+// first, and a task that was sent to another queue is restored if that refuses it, however late. While the clock is in
+// doubt, nothing is forgotten.
 func (c *Change) retentionEnds() (goes bool) {
 	if until, doubted := c.r.DeletesFrom(); doubted {
 		c.keepUntil(until)
@@ -88,7 +89,7 @@ func (c *Change) retentionEnds() (goes bool) {
 	}
 	x := c.From
 	if x.Reason == task.ReasonMoved && x.MovedTo == (task.ID{}) {
-		if _, onItsWay := outbox.Read(c.r.tx, c.ns, MoveRequest(c.id, x.Operation)); onItsWay {
+		if _, onItsWay := outbox.Read(c.r.tx, c.ns, task.MoveRequest(c.id, x.Operation)); onItsWay {
 			c.keepUntil(c.r.now.Add(movedCheck))
 			return false
 		}
@@ -225,7 +226,8 @@ func deleteRun(r *Round, keys [][]byte) {
 	}
 }
 
-// addTables adds the tables that hold nothing but tasks' rows and in which an ended task has rows under its id, unless they are already listed.
+// addTables adds the tables that hold nothing but tasks' rows and in which an ended task has rows under its id, unless
+// they are already listed.
 func addTables(tables []byte, x *schema.Exec) []byte {
 	add := func(tab byte, has bool) {
 		if has && bytes.IndexByte(tables, tab) < 0 {
@@ -236,7 +238,8 @@ func addTables(tables []byte, x *schema.Exec) []byte {
 	add(schema.TableExec, true)
 	add(schema.TableResult, x.HasResult)
 	add(schema.TableCheckpoint, x.Checkpointed)
-	add(schema.TableAttempt, x.Fence > 1 || x.State != task.Succeeded && x.Fence == 1) // a successful attempt has no row; fence 1 is always the first
+	// a successful attempt has no row; fence 1 is always the first
+	add(schema.TableAttempt, x.Fence > 1 || x.State != task.Succeeded && x.Fence == 1)
 	return tables
 }
 
@@ -261,7 +264,8 @@ func forgottenEnd(r *Round, d schema.Deadline) {
 	}
 }
 
-// ForgetArchived removes a dead letter whose retention is over and which has been archived, unless it has changed since it ended at time ended.
+// ForgetArchived removes a dead letter whose retention is over and which has been archived, unless it has changed since
+// it ended at time ended.
 func ForgetArchived(r *Round, ns string, id task.ID, ended store.Time) {
 	r.tx.Delete(schema.ArchiveKey(ns, ended, id))
 	x, err := r.Exec(ns, id)

@@ -11,8 +11,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A call repeated within ten minutes finds its group, even if it is limited to some queues. Later it does not, neither while the rows of a large
-// group are being deleted nor afterwards.
+// A call repeated within ten minutes finds its group, even if it is limited to some queues. Later it does not, neither
+// while the rows of a large group are being deleted nor afterwards.
 func TestForgottenGroup(t *testing.T) {
 	w := engine.NewWorld(t)
 	w.PutQueue("default", task.DefaultSettings(), false)
@@ -62,7 +62,8 @@ func TestForgottenGroup(t *testing.T) {
 	if _, _, found, within := repeat(); !isNotFound(found) || !isNotFound(within) {
 		t.Errorf("after the deletion, the group is found: %v, %v", found, within)
 	}
-	if made, err, _, _ := repeat(); err != nil || !made.Duplicate || len(made.Tasks) != workflow.ForgetChunk || made.Group.Counts.Pending != workflow.ForgetChunk {
+	if made, err, _, _ := repeat(); err != nil || !made.Duplicate || len(made.Tasks) != workflow.ForgetChunk ||
+		made.Group.Counts.Pending != workflow.ForgetChunk {
 		t.Errorf("creating the new group: %v, %+v", err, made.Group)
 	}
 	if found := engine.CheckAll(w.Store, "default"); len(found) > 0 {

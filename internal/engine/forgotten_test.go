@@ -15,8 +15,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A task is forgotten at the end of the second in which its retention ends, or immediately if it has none. It leaves a row only if its request may
-// still be repeated then.
+// A task is forgotten at the end of the second in which its retention ends, or immediately if it has none. It leaves a
+// row only if its request may still be repeated then.
 func TestForgetLeavesARow(t *testing.T) {
 	for _, c := range []struct {
 		at         time.Duration // within a second
@@ -216,14 +216,16 @@ func TestForgottenAsRanges(t *testing.T) {
 	}
 }
 
-// forgetSome takes tasks of all kinds through their lives, some of them in the same second, ends most of their retentions, and returns the remaining
-// rows.
+// forgetSome takes tasks of all kinds through their lives, some of them in the same second, ends most of their
+// retentions, and returns the remaining rows.
 func forgetSome(t *testing.T, seed uint64) (rows []string) {
 	w, rng := NewWorld(t), rand.New(rand.NewPCG(seed, 0))
 	var ids []task.ID
 	enter := func() {
-		keep := []time.Duration{11 * time.Minute, 11 * time.Minute, 11*time.Minute + 300*time.Millisecond, 13 * time.Minute, 30 * time.Minute, 2 * time.Second}[rng.IntN(6)]
-		s := task.Spec{Type: "job", Queue: []string{"a", "b"}[rng.IntN(2)], Retention: &keep, MaxAttempts: 5, Retry: &task.Retry{Initial: time.Millisecond, Max: time.Millisecond, Factor: 1}}
+		keep := []time.Duration{11 * time.Minute, 11 * time.Minute, 11*time.Minute + 300*time.Millisecond, 13 * time.Minute, 30 * time.Minute,
+			2 * time.Second}[rng.IntN(6)]
+		s := task.Spec{Type: "job", Queue: []string{"a", "b"}[rng.IntN(2)], Retention: &keep, MaxAttempts: 5,
+			Retry: &task.Retry{Initial: time.Millisecond, Max: time.Millisecond, Factor: 1}}
 		switch n := len(ids); rng.IntN(6) {
 		case 0:
 			s.IdempotencyKey = fmt.Sprint(n)

@@ -13,10 +13,12 @@ import (
 // FuzzRows decodes any bytes as each kind of row: the result is an error or a row, never a panic, and a row survives encoding and decoding.
 func FuzzRows(f *testing.F) {
 	keep := time.Minute
-	f.Add((&schema.Envelope{Queue: "q", Type: "t", Payload: []byte("p"), Retry: &task.DefaultRetry, Headers: map[string]string{"a": "b"}}).Encode())
+	f.Add((&schema.Envelope{Queue: "q", Type: "t", Payload: []byte("p"), Retry: &task.DefaultRetry, Headers: map[string]string{
+		"a": "b"}}).Encode())
 	f.Add((&schema.Exec{State: task.Claimed, Queue: "q", Retention: &keep, Claim: schema.Claim{Nonce: 1, Worker: "w"}, Progress: 50}).Encode())
 	f.Add((&schema.Attempt{Number: 1, Failure: schema.Failure{Message: "m"}}).Encode())
-	f.Add((&schema.Exec{State: task.Ready, Unique: &task.Unique{Key: "k", States: task.Unfinished, OnConflict: task.KeepLast}, Role: schema.RoleNext}).Encode())
+	f.Add((&schema.Exec{State: task.Ready, Unique: &task.Unique{Key: "k", States: task.Unfinished, OnConflict: task.KeepLast},
+		Role: schema.RoleNext}).Encode())
 	f.Add((&schema.Exec{State: task.Ready, Key: "k", Order: 7, Behind: true}).Encode())
 	f.Add(schema.FirstRow{Order: 7, ID: task.ID{1}, Alone: true}.Encode())
 	f.Add(schema.UniqueRow{Holder: task.ID{1}, Next: task.ID{2}}.Encode())
@@ -26,7 +28,8 @@ func FuzzRows(f *testing.F) {
 	f.Add(schema.Result{Data: []byte("r")}.Encode())
 	f.Add((&outbox.Message{Spec: task.Spec{Type: "t"}, From: outbox.Origin{Schedule: "s"}}).Encode())
 	f.Add((&outbox.Message{Spec: task.Spec{Type: "t"}, From: outbox.Origin{Parent: task.ID{1}, N: 2}}).Encode())
-	f.Add(schema.EncodeFollowers([]schema.Follower{{Type: "t", Spec: task.EncodeSpec(&task.Spec{Type: "t"})}, {State: schema.FollowerCreated, ID: task.ID{1}}}))
+	f.Add(schema.EncodeFollowers([]schema.Follower{{Type: "t", Spec: task.EncodeSpec(&task.Spec{Type: "t"})},
+		{State: schema.FollowerCreated, ID: task.ID{1}}}))
 	f.Add((&schema.Exec{State: task.Ready, Links: &schema.Links{Followed: true, Group: task.ID{1}, Ref: task.ID{2}, Revision: 3}}).Encode())
 	f.Add((&schema.Envelope{Queue: "q", Parent: &task.Parent{ID: task.ID{1}, Result: []byte("r")}}).Encode())
 	f.Add([]byte{})

@@ -85,7 +85,8 @@ func TestGroupsOfOthers(t *testing.T) {
 	}
 }
 
-// TestGroupsShare counts fewer than there are: each queue has an equal share, and those with few tasks leave the rest of theirs to the others.
+// TestGroupsShare counts fewer than there are: each queue has an equal share, and those with few tasks leave the rest
+// of theirs to the others.
 func TestGroupsShare(t *testing.T) {
 	w := NewWorld(t)
 	for i, n := range []int{1, 9, 2, 0} {

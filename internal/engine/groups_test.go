@@ -32,7 +32,8 @@ type shards struct {
 const shardCount = 3
 
 func newShards(t *testing.T, seed uint64) *shards {
-	s := &shards{t: t, rng: rand.New(rand.NewPCG(seed, 7)), tokens: map[task.ID]task.Token{}, groups: map[task.ID]bool{}, orders: map[task.ID]bool{}, whole: map[task.ID]bool{}}
+	s := &shards{t: t, rng: rand.New(rand.NewPCG(seed, 7)), tokens: map[task.ID]task.Token{}, groups: map[task.ID]bool{},
+		orders: map[task.ID]bool{}, whole: map[task.ID]bool{}}
 	for i := range shardCount {
 		w := engine.NewWorld(t)
 		w.PutQueue(queueAt(i), task.DefaultSettings(), false)
@@ -128,7 +129,8 @@ func (s *shards) make(i int) string {
 	for range 1 + s.rng.IntN(6) {
 		n.Tasks = append(n.Tasks, s.spec(2))
 	}
-	done, died := task.Spec{Type: "done", Queue: queueAt(s.rng.IntN(shardCount))}, task.Spec{Type: "died", Queue: queueAt(s.rng.IntN(shardCount))}
+	done, died := task.Spec{Type: "done", Queue: queueAt(s.rng.IntN(shardCount))}, task.Spec{Type: "died",
+		Queue: queueAt(s.rng.IntN(shardCount))}
 	n.OnComplete, n.OnDeath = &done, &died
 	n.Fill()
 	if _, err := engine.Run(s.worlds[i], func(r *engine.Round) (workflow.Made, error) { return workflow.Make(r, n) }); err != nil {
@@ -423,8 +425,8 @@ func (s *shards) judge() error {
 	return nil
 }
 
-// Whatever leaders, deliveries and callers do, each end is counted once, each follow-up is created once, and on_complete runs once. PAWL_SEED repeats
-// a run.
+// Whatever leaders, deliveries and callers do, each end is counted once, each follow-up is created once, and
+// on_complete runs once. PAWL_SEED repeats a run.
 func TestGroupsCountOnce(t *testing.T) {
 	first, last := uint64(1), uint64(shardSeeds)
 	if s := os.Getenv("PAWL_SEED"); s != "" {
@@ -449,7 +451,8 @@ func TestGroupsCountOnce(t *testing.T) {
 			t.Fatalf("PAWL_SEED=%d: %v", seed, err)
 		}
 	}
-	for _, what := range []string{"group", "group again", "add", "close", "cancel of a group", "replay", "cancel", "ack", "fail", "deliver", "delivery whose answer is lost", "new leader"} {
+	for _, what := range []string{"group", "group again", "add", "close", "cancel of a group", "replay", "cancel", "ack", "fail", "deliver",
+		"delivery whose answer is lost", "new leader"} {
 		if seen[what] == 0 && first != last {
 			t.Errorf("%q never happened", what)
 		}

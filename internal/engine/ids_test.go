@@ -22,12 +22,12 @@ func TestDerivedIDsAreStable(t *testing.T) {
 		want string
 	}{
 		{"the fourth child", child, "019b76da-a800-7000-bb98-b8905aca4cb9"},
-		{"the request of a child", RequestOf(id(3), 4), "bb98b890-5aca-8cb9-81ad-12228f3ebf6d"},
-		{"the name of a part", PartID(id(3), id(5)), "33813c88-7658-82d8-ba4c-7d43898546c4"},
-		{"the request of a move", MoveRequest(id(3), id(5)), "5eec553f-d109-8f65-b6f5-72e6aa8742d0"},
+		{"the request of a child", task.RequestOf(id(3), 4), "bb98b890-5aca-8cb9-81ad-12228f3ebf6d"},
+		{"the name of a part", task.PartID(id(3), id(5)), "33813c88-7658-82d8-ba4c-7d43898546c4"},
+		{"the request of a move", task.MoveRequest(id(3), id(5)), "5eec553f-d109-8f65-b6f5-72e6aa8742d0"},
 		{"the content", hasher.Hash(&n.Spec), "6708334065371495445"},
 		{"any content", hasher.Hash(&whatever.Spec), "1945749279092476493"},
-		{"the chance of a step", Chance(id(3), 4), "0.7327990868023245"},
+		{"the chance of a step", task.Chance(id(3), 4), "0.7327990868023245"},
 	} {
 		if got := fmt.Sprint(c.got); got != c.want {
 			t.Errorf("%s: %s, want %s", c.what, got, c.want)

@@ -20,7 +20,8 @@ func TestClaimsOfAKey(t *testing.T) {
 	add := func(n int) {
 		w.Round(func(r *engine.Round) {
 			for range n {
-				if _, err := engine.Enqueue(r, &engine.NewTask{Namespace: "default", ID: w.NewID(), Spec: task.Spec{Type: "job", Queue: "default", Priority: task.Normal, Key: "a"}}); err != nil {
+				if _, err := engine.Enqueue(r, &engine.NewTask{Namespace: "default", ID: w.NewID(), Spec: task.Spec{Type: "job", Queue: "default",
+					Priority: task.Normal, Key: "a"}}); err != nil {
 					t.Fatal(err)
 				}
 			}

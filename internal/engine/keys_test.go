@@ -22,7 +22,8 @@ func TestWaitingInOneRound(t *testing.T) {
 	}
 	w.Round(func(r *Round) {
 		add := func() {
-			if _, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.NewID(), Spec: task.Spec{Type: "job", Queue: "default", Priority: task.Normal, Key: "a"}}); err != nil {
+			if _, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.NewID(), Spec: task.Spec{Type: "job", Queue: "default",
+				Priority: task.Normal, Key: "a"}}); err != nil {
 				t.Fatal(err)
 			}
 		}

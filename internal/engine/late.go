@@ -7,8 +7,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Late verbs serve a holder that lost its lease while no one else has claimed the task: its answer still counts, as Amazon SQS does with the receipt
-// handle of the last receive.
+// Late verbs serve a holder that lost its lease while no one else has claimed the task: its answer still counts, as
+// Amazon SQS does with the receipt handle of the last receive.
 
 // last returns the task if it waits and the token belongs to its last claim.
 func (h Hold) last(r *Round) (*schema.Exec, bool) {
@@ -19,7 +19,8 @@ func (h Hold) last(r *Round) (*schema.Exec, bool) {
 	return x, h.Token.Fence == x.Fence && h.Token.Nonce == x.Claim.Nonce && h.Token.Epoch == r.l.term.Epoch
 }
 
-// AckLate is Ack, but also accepts a task that waits and was not claimed since. Such a task is discarded: the run that ended no longer held it.
+// AckLate is Ack, but also accepts a task that waits and was not claimed since. Such a task is discarded: the run that
+// ended no longer held it.
 func AckLate(r *Round, h Hold, result schema.Result) (Settled, error) {
 	from, ok := h.last(r)
 	if !ok {

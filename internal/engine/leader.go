@@ -54,7 +54,8 @@ type queueName struct{ ns, name string }
 // NewLeader returns the memory of a new leader. Policies act in the given order.
 func NewLeader(o LeaderTerm, l task.Limits, policies ...Policy) *Leader {
 	return &Leader{term: o, limits: l, renewedUpTo: o.Began.Add(ForgetStep), points: pointsOf(policies), queues: map[queueName]*Queue{},
-		hot: cache.NewTasks(), leases: deadline.Leases{}, ids: map[string]*cache.IDs{}, spaces: map[string]*quota.Space{}, zones: map[string]*zonemap.Map{}}
+		hot: cache.NewTasks(), leases: deadline.Leases{}, ids: map[string]*cache.IDs{}, spaces: map[string]*quota.Space{},
+		zones: map[string]*zonemap.Map{}}
 }
 
 // Limits returns the shard's limits.

@@ -8,8 +8,9 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A lease that expires around two changes of leader ends as it would have with one: the graces of two leaders don't add up beyond the bound of a run,
-// and a lease that expired while there was no leader costs no attempt, however many leaders followed.
+// A lease that expires around two changes of leader ends as it would have with one: the graces of two leaders don't add
+// up beyond the bound of a run, and a lease that expired while there was no leader costs no attempt, however many
+// leaders followed.
 func TestLeaseAcrossTwoElections(t *testing.T) {
 	for _, x := range []struct {
 		name    string

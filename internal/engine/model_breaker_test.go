@@ -208,7 +208,8 @@ func (d *duel) compareBreakers() error {
 				(got.State == breaker.Probing) != want.probing {
 				return fmt.Errorf("breaker of %s/%s is %+v; the model has %+v", name, typ, got, want)
 			}
-			if seen := d.m.seen(&want, got.Rule); got.Rule.IsSet() && got.Opened == 0 && (got.Attempts != seen.attempts || got.Failed != seen.failed) {
+			if seen := d.m.seen(&want, got.Rule); got.Rule.IsSet() && got.Opened == 0 && (got.Attempts != seen.attempts ||
+				got.Failed != seen.failed) {
 				return fmt.Errorf("breaker of %s/%s has seen %+v; the model %+v", name, typ, got, want.ended)
 			}
 			d.seen["breaker "+got.State.String()]++

@@ -11,8 +11,8 @@ import (
 // TestModelOfExpiry is TestModel with claims that come before the deadlines that have passed.
 func TestModelOfExpiry(t *testing.T) {
 	runModel(t, []string{"a", "c"}, modelSteps/2, func(d *duel) []func() string {
-		return []func() string{d.enqueueStep, d.enqueueStep, d.enqueueStep, d.claimStep, d.lateClaimStep, d.lateClaimStep, d.settleStep, d.settleStep, d.passStep,
-			d.cancelStep, d.retryStep, d.orderStep, d.runningStep}
+		return []func() string{d.enqueueStep, d.enqueueStep, d.enqueueStep, d.claimStep, d.lateClaimStep, d.lateClaimStep, d.settleStep,
+			d.settleStep, d.passStep, d.cancelStep, d.retryStep, d.orderStep, d.runningStep}
 	})
 }
 
@@ -25,7 +25,8 @@ func (d *duel) runningStep() string {
 	return "limit"
 }
 
-// lateClaimStep claims when time has passed, but what it brings about has not happened yet. Half of the time another leader takes over meanwhile.
+// lateClaimStep claims when time has passed, but what it brings about has not happened yet. Half of the time another
+// leader takes over meanwhile.
 func (d *duel) lateClaimStep() string {
 	d.m.late = true
 	defer func() { d.m.late = false }()

@@ -305,7 +305,8 @@ func (d *duel) makeAgain() string {
 	if err != nil || !made.Duplicate {
 		d.T.Fatalf("repeating the creation of group %s: %+v, %v, want a duplicate", g.id(), made, err)
 	}
-	if found, err := engine.Run(d.World, func(r *engine.Round) (workflow.Made, error) { return workflow.Find(r, g.makes) }); err != nil || len(found.Tasks) != len(made.Tasks) {
+	if found, err := engine.Run(d.World, func(r *engine.Round) (workflow.Made, error) { return workflow.Find(r, g.makes) }); err != nil ||
+		len(found.Tasks) != len(made.Tasks) {
 		d.T.Fatalf("looking up group %s: %+v, %v", g.id(), found, err)
 	}
 	for i, j := range made.Tasks {
@@ -376,7 +377,8 @@ func (d *duel) addToGroup(g *modelGroup) string {
 }
 
 func (d *duel) closeGroup(g *modelGroup) string {
-	if _, err := engine.Run(d.World, func(r *engine.Round) (*workflow.View, error) { return workflow.Close(r, "default", g.id()) }); err != nil {
+	if _, err := engine.Run(d.World, func(r *engine.Round) (*workflow.View, error) { return workflow.Close(r, "default", g.id()) }); err !=
+		nil {
 		d.T.Fatal(err)
 	}
 	g.open = false
@@ -474,7 +476,8 @@ func (g *modelGroup) comparePoints(got []schema.Follower) error {
 	return nil
 }
 
-// compareMembers compares members by their tasks, and the number of refused ones. It does so when the counts have changed, and occasionally.
+// compareMembers compares members by their tasks, and the number of refused ones. It does so when the counts have
+// changed, and occasionally.
 func (d *duel) compareMembers(g *modelGroup) error {
 	c := g.counts()
 	if c == g.compared && d.rng.IntN(20) > 0 {

@@ -31,7 +31,8 @@ type standsFor struct {
 // leads. In the end none of their rows remain.
 func TestModelOfKeys(t *testing.T) {
 	for seed := range uint64(60) {
-		m := &keyModel{w: NewWorld(t), rng: rand.New(rand.NewPCG(seed, 0)), keys: map[string]standsFor{}, requests: map[task.ID]standsFor{}, tasks: map[task.ID]Accepted{}}
+		m := &keyModel{w: NewWorld(t), rng: rand.New(rand.NewPCG(seed, 0)), keys: map[string]standsFor{}, requests: map[task.ID]standsFor{},
+			tasks: map[task.ID]Accepted{}}
 		for step := range 300 {
 			if err := m.step(); err != nil {
 				t.Fatalf("seed %d, step %d: %v", seed, step, err)

@@ -15,8 +15,8 @@ import (
 // TestModelOfOrder is TestModel in queues with strict key order, most of the time.
 func TestModelOfOrder(t *testing.T) {
 	runModel(t, []string{"a", "c"}, modelSteps, func(d *duel) []func() string {
-		return []func() string{d.enqueueStep, d.enqueueStep, d.claimStep, d.claimStep, d.claimStep, d.settleStep, d.settleStep, d.passStep, d.cancelStep,
-			d.retryStep, d.leaderStep, d.orderStep, d.groupStep}
+		return []func() string{d.enqueueStep, d.enqueueStep, d.claimStep, d.claimStep, d.claimStep, d.settleStep, d.settleStep,
+			d.passStep, d.cancelStep, d.retryStep, d.leaderStep, d.orderStep, d.groupStep}
 	})
 }
 
@@ -36,8 +36,8 @@ func (d *duel) orderStep() string {
 	return "order"
 }
 
-// lineUp assigns places to tasks: in the order of the key when a task begins, and in its lane when it has become the first. It must be called after
-// each event.
+// lineUp assigns places to tasks: in the order of the key when a task begins, and in its lane when it has become the
+// first. It must be called after each event.
 func (m *model) lineUp() {
 	created := map[*modelTask]bool{} // in this step: a task that replaces another has its place
 	for _, t := range m.tasks {
@@ -92,9 +92,10 @@ type keyed struct {
 	started int
 }
 
-// TestOrderOfKeys checks strict order with random lives of tasks: the tasks of a key start in the order in which they were enqueued, each when its
-// predecessors have ended, through failures, snoozes, releases, lost leases and new leaders. Only a claim that asks for runs gets several, in order;
-// and while such a run lasts, no other claim gets a task of the key, unless the run yields: then one gets an earlier task that has come back.
+// TestOrderOfKeys checks strict order with random lives of tasks: the tasks of a key start in the order in which they
+// were enqueued, each when its predecessors have ended, through failures, snoozes, releases, lost leases and new
+// leaders. Only a claim that asks for runs gets several, in order; and while such a run lasts, no other claim gets a
+// task of the key, unless the run yields: then one gets an earlier task that has come back.
 func TestOrderOfKeys(t *testing.T) {
 	passed := 0
 	for seed := range uint64(12) {
@@ -130,8 +131,8 @@ func TestOrderOfKeys(t *testing.T) {
 func (k *keyed) step(w *engine.World, rng *rand.Rand) {
 	switch n := rng.IntN(20); {
 	case n < 6:
-		s := task.Spec{Type: []string{"x", "y"}[rng.IntN(2)], Queue: "default", Key: fmt.Sprint("k", rng.IntN(5)), Priority: task.Priorities[rng.IntN(3)],
-			Retry: &task.Retry{Initial: 5 * time.Second, Factor: 2, Max: time.Minute}}
+		s := task.Spec{Type: []string{"x", "y"}[rng.IntN(2)], Queue: "default", Key: fmt.Sprint("k", rng.IntN(5)),
+			Priority: task.Priorities[rng.IntN(3)], Retry: &task.Retry{Initial: 5 * time.Second, Factor: 2, Max: time.Minute}}
 		if rng.IntN(4) == 0 {
 			s.Delay = time.Duration(rng.IntN(20)) * time.Second
 		}
@@ -163,7 +164,8 @@ func (k *keyed) step(w *engine.World, rng *rand.Rand) {
 
 func (k *keyed) claim(w *engine.World, rng *rand.Rand) {
 	runs := rng.IntN(2) == 0
-	c := engine.ClaimRequest{Queues: []engine.Share{{Queue: "default"}}, Max: 1 + rng.IntN(6), Runs: runs, Yields: rng.IntN(2) == 0, Lease: time.Duration(5+rng.IntN(30)) * time.Second}
+	c := engine.ClaimRequest{Queues: []engine.Share{{Queue: "default"}}, Max: 1 + rng.IntN(6), Runs: runs, Yields: rng.IntN(2) == 0,
+		Lease: time.Duration(5+rng.IntN(30)) * time.Second}
 	if rng.IntN(3) == 0 {
 		c.Types = []string{"x"}
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// model is the life of tasks in the most obvious form: a list of tasks, and loops over all of them. It has one rule per verb and knows nothing of
-// lanes, rows or rounds.
+// model is the life of tasks in the most obvious form: a list of tasks, and loops over all of them. It has one rule per
+// verb and knows nothing of lanes, rows or rounds.
 type model struct {
 	tasks  []*modelTask  // that are kept
 	groups []*modelGroup // that are kept
@@ -185,8 +185,9 @@ type modelLine struct {
 	of       [2]string
 }
 
-// claim returns the tasks that a claim for one queue may get: in the best priority with a runnable task, or in each if they have weights, the first of
-// each key, and of each key and type on trial. TestFairness checks which key's turn it is.
+// claim returns the tasks that a claim for one queue may get: in the best priority with a runnable task, or in each if
+// they have weights, the first of each key, and of each key and type on trial. TestFairness checks which key's turn it
+// is.
 func (m *model) claim(queue string, types []string) (first map[modelLine]*modelTask) {
 	best, tried, weighted := task.Low, map[string]task.Priority{}, m.rules[queue].Settings.Weighted()
 	var able []*modelTask
@@ -236,7 +237,8 @@ func (m *model) held(t *modelTask) bool {
 		return true
 	}
 	paused := slices.ContainsFunc(rules.Holds, func(h task.Hold) bool { return h.Type == t.typ || h.Key == t.key && t.key != "" })
-	return t.state != task.Ready || t.next || m.waitsInOrder(t, holding) || rules.Paused || paused || m.breaks(t) || reached(running, rules.Settings.MaxRunning) || t.key != "" && reached(ofKey, most)
+	return t.state != task.Ready || t.next || m.waitsInOrder(t, holding) || rules.Paused || paused || m.breaks(t) ||
+		reached(running, rules.Settings.MaxRunning) || t.key != "" && reached(ofKey, most)
 }
 
 // moved applies the rules for keys and groups of a task that has moved.
@@ -332,7 +334,9 @@ func runModel(t *testing.T, queues []string, n int, steps func(*duel) []func() s
 	}
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			d := &duel{World: engine.NewWorld(t), queues: queues, m: &model{rules: map[string]task.QueueConfig{}, tokens: map[[2]string]*modelBucket{}, onces: map[[2]string]*modelOnce{}, broken: map[[2]string]*modelBreaker{}, keys: map[string]modelClaim{}, now: engine.Dawn}, rng: rand.New(rand.NewPCG(seed, 0)), tokens: map[task.ID][]task.Token{}}
+			d := &duel{World: engine.NewWorld(t), queues: queues, m: &model{rules: map[string]task.QueueConfig{},
+				tokens: map[[2]string]*modelBucket{}, onces: map[[2]string]*modelOnce{}, broken: map[[2]string]*modelBreaker{},
+				keys: map[string]modelClaim{}, now: engine.Dawn}, rng: rand.New(rand.NewPCG(seed, 0)), tokens: map[task.ID][]task.Token{}}
 			for _, q := range queues {
 				d.rule(q, task.QueueConfig{Settings: task.DefaultSettings()})
 			}
@@ -414,7 +418,8 @@ func (d *duel) requestStep() string {
 		d.m.asked = slices.Delete(d.m.asked, at, at+1)
 		return "forgotten request: " + d.enter(q.spec)
 	}
-	if a, err := d.Enqueue(q.spec); err != nil || !a.Duplicate || a.KeyTaken || a.ID != q.t.id || a.State != q.t.state || a.CreatedAt != q.t.created {
+	if a, err := d.Enqueue(q.spec); err != nil || !a.Duplicate || a.KeyTaken || a.ID != q.t.id || a.State != q.t.state ||
+		a.CreatedAt != q.t.created {
 		d.T.Fatalf("the repeat of a request got %+v (%v), the model has %+v", a, err, q.t)
 	}
 	if !slices.Contains(d.m.tasks, q.t) {
@@ -438,8 +443,8 @@ func (d *duel) archiveStep() string {
 
 // spec returns a random task, with up to that many generations of follow-ups.
 func (d *duel) spec(generations int) task.Spec {
-	s := task.Spec{Type: d.pick("x", "y"), Queue: d.pick(d.queues...), Key: d.pick("", "k", "l", "m"), MaxAttempts: 1 + d.rng.IntN(4), Cost: d.rng.IntN(4),
-		Priority: task.Priorities[d.rng.IntN(3)], Retry: &task.Retry{Initial: 7 * time.Second, Factor: 3, Max: time.Minute}}
+	s := task.Spec{Type: d.pick("x", "y"), Queue: d.pick(d.queues...), Key: d.pick("", "k", "l", "m"), MaxAttempts: 1 + d.rng.IntN(4),
+		Cost: d.rng.IntN(4), Priority: task.Priorities[d.rng.IntN(3)], Retry: &task.Retry{Initial: 7 * time.Second, Factor: 3, Max: time.Minute}}
 	if d.rng.IntN(3) == 0 {
 		s.Delay = time.Duration(d.rng.IntN(60)) * time.Second
 	}
@@ -488,7 +493,8 @@ func (d *duel) claimStep() string {
 	if known {
 		next = d.explainAll(queue, types)
 	}
-	c := engine.ClaimRequest{Queues: []engine.Share{{Queue: queue}}, Types: types, Lease: lease, Worker: "w" + fmt.Sprint(d.rng.IntN(3)), ClaimKey: d.pick("", "i", "j", "k", "l"), Yields: d.rng.IntN(2) == 0}
+	c := engine.ClaimRequest{Queues: []engine.Share{{Queue: queue}}, Types: types, Lease: lease, Worker: "w" + fmt.Sprint(d.rng.IntN(3)),
+		ClaimKey: d.pick("", "i", "j", "k", "l"), Yields: d.rng.IntN(2) == 0}
 	d.m.unread = !d.AllRead(queue)
 	got := d.Claim(c)
 	if again := d.m.again(c.ClaimKey); again != nil {
@@ -586,8 +592,8 @@ func (d *duel) settle(t *modelTask, fence int, verb string) string {
 	}
 }
 
-// addFollowers adds the follow-ups of a task that has succeeded, and checks that each exists once and that there are no others. Those of a member are
-// members.
+// addFollowers adds the follow-ups of a task that has succeeded, and checks that each exists once and that there are no
+// others. Those of a member are members.
 func (d *duel) addFollowers(t *modelTask) {
 	v, err := query.Show(d.Store, "default", t.id)
 	if err != nil || len(v.Then) != len(t.then) {
@@ -677,7 +683,9 @@ func (d *duel) cancelStep() string {
 	if t == nil {
 		return "nothing to cancel"
 	}
-	err := d.operate(task.TaskCancelled, t, t.state != task.Cancelled, func(r *engine.Round) error { return engine.Cancel(r, "default", t.id) })
+	err := d.operate(task.TaskCancelled, t, t.state != task.Cancelled, func(r *engine.Round) error {
+		return engine.Cancel(r, "default", t.id)
+	})
 	switch {
 	case t.state.Ended() && t.state != task.Cancelled:
 		if e, ok := task.AsError(err); !ok || e.Code != task.CodeWrongState || e.State != t.state {
@@ -750,7 +758,8 @@ func (d *duel) limitStep() string {
 		if c.Settings.Keys == nil {
 			c.Settings.Keys = map[string]task.KeyRules{}
 		}
-		c.Settings.Keys[key] = task.KeyRules{Rules: task.Rules{MaxRunning: d.rng.IntN(3), Rate: rate(was.RulesOf(key).Rate)}, Weight: d.rng.IntN(3)}
+		c.Settings.Keys[key] = task.KeyRules{Rules: task.Rules{MaxRunning: d.rng.IntN(3), Rate: rate(was.RulesOf(key).Rate)},
+			Weight: d.rng.IntN(3)}
 	}
 	if d.rng.IntN(2) == 0 {
 		c.Settings.Weights = [3]int{1 + d.rng.IntN(9), 1 + d.rng.IntN(9), 1 + d.rng.IntN(9)}
@@ -817,7 +826,8 @@ func (d *duel) compare() error {
 			return fmt.Errorf("task %s has role %d in its unique key; the model has %+v", t.id, x.Role, t)
 		}
 		if x.State != t.state || int(x.Fence) != t.fence || x.Failures != t.failures || x.Crashes != t.crashes {
-			return fmt.Errorf("task %s is %s, fence %d, failures %d, crashes %d; the model has %+v", t.id, x.State, x.Fence, x.Failures, x.Crashes, t)
+			return fmt.Errorf("task %s is %s, fence %d, failures %d, crashes %d; the model has %+v", t.id, x.State, x.Fence, x.Failures, x.Crashes,
+				t)
 		}
 	}
 	if err := d.compareBreakers(); err != nil {

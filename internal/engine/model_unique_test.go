@@ -34,8 +34,8 @@ func (m *model) keyOf(of *modelTask) (holder, next *modelTask) {
 	return holder, next
 }
 
-// passKey is the rule of unique keys for a task that has moved: one that would wait again is discarded if another is next, and one that has left its
-// states, or has ended while another is next, releases its key.
+// passKey is the rule of unique keys for a task that has moved: one that would wait again is discarded if another is
+// next, and one that has left its states, or has ended while another is next, releases its key.
 func (m *model) passKey(t *modelTask) {
 	if t.next && t.state.Ended() {
 		t.next = false
@@ -64,8 +64,8 @@ func (d *duel) unique() *task.Unique {
 	return u
 }
 
-// enter is the rule for a new task: it is created and replaces another, if any; or the holder of its unique key is kept (duplicate); or it is
-// refused.
+// enter is the rule for a new task: it is created and replaces another, if any; or the holder of its unique key is kept
+// (duplicate); or it is refused.
 func (m *model) enter(t *modelTask) (outcome schema.FollowerState, other *modelTask) {
 	if t.unique == nil {
 		m.tasks = append(m.tasks, t)

@@ -10,7 +10,8 @@ import (
 // TestModelWeights is TestModel with full queues, of which the priorities have weights.
 func TestModelWeights(t *testing.T) {
 	runModel(t, []string{"a"}, modelSteps/2, func(d *duel) []func() string {
-		return []func() string{d.fillStep, d.fillStep, d.claimStep, d.claimStep, d.claimStep, d.claimStep, d.ackStep, d.ackStep, d.weighStep, d.passStep}
+		return []func() string{d.fillStep, d.fillStep, d.claimStep, d.claimStep, d.claimStep, d.claimStep, d.ackStep, d.ackStep,
+			d.weighStep, d.passStep}
 	})
 }
 

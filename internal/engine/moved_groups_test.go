@@ -9,8 +9,9 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A group whose request may be repeated is created only by the shard that takes its slot, chosen by a map that knows of the last move. A shard that
-// the slot has left says that it does not know the request only once its copy of the queue says so too: until then the group could be created there.
+// A group whose request may be repeated is created only by the shard that takes its slot, chosen by a map that knows of
+// the last move. A shard that the slot has left says that it does not know the request only once its copy of the queue
+// says so too: until then the group could be created there.
 func TestGroupsOfMovedSlots(t *testing.T) {
 	const before, moved, later = 1, 2, 3 // versions of the queue
 	request := task.NewID(9, 9, 9)

@@ -79,8 +79,9 @@ func TestNoticesAreGathered(t *testing.T) {
 	got := expect("the first", "task.dead mail 5 of 8; ")
 	if n := got[0]; len(got) == 1 {
 		s := n.Samples[4]
-		if s.Error != "disk 7 is full" || s.Type != "job" || s.Reason != task.ReasonNotRetryable || s.Attempt != 1 || len(s.Task) != 36 || n.Last.Sub(n.First) != 4*time.Second ||
-			n.Fingerprint != fmt.Sprintf("%016x", fingerprint.Of("job", fingerprint.Normalize(engine.Deadly.Failure.Message))) {
+		if s.Error != "disk 7 is full" || s.Type != "job" || s.Reason != task.ReasonNotRetryable || s.Attempt != 1 || len(s.Task) != 36 ||
+			n.Last.Sub(n.First) != 4*time.Second || n.Fingerprint != fmt.Sprintf("%016x",
+			fingerprint.Of("job", fingerprint.Normalize(engine.Deadly.Failure.Message))) {
 			t.Errorf("unexpected notification: %+v", n)
 		}
 	}
@@ -141,7 +142,8 @@ func TestNoticesOfBreakersAndSchedules(t *testing.T) {
 			r.Breakers = append(r.Breakers, breaker.Change{Namespace: "default", Queue: "mail", Info: cause},
 				breaker.Change{Namespace: "default", Queue: "mail", Info: cause, Closed: breaker.ByProbes})
 			for range 2 {
-				r.Events = append(r.Events, engine.Event{Kind: "schedule.missed", Namespace: "default", Name: "nightly", Queue: "mail", Type: "job", Reason: "missed", Count: 7},
+				r.Events = append(r.Events, engine.Event{Kind: "schedule.missed", Namespace: "default", Name: "nightly", Queue: "mail", Type: "job",
+					Reason: "missed", Count: 7},
 					engine.Event{Kind: "operation.done", Namespace: "default", Queue: "mail", Count: 9})
 			}
 		})
@@ -216,7 +218,8 @@ func TestErasedSubscriptions(t *testing.T) {
 		}
 	})
 	w.Round(func(r *engine.Round) {
-		got, _ := engine.ClaimTasks(r, &engine.ClaimRequest{Namespace: "other", Queues: []engine.Share{{Queue: "mail"}}, Max: 1, MaxBytes: 1 << 20})
+		got, _ := engine.ClaimTasks(r, &engine.ClaimRequest{Namespace: "other", Queues: []engine.Share{{Queue: "mail"}}, Max: 1,
+			MaxBytes: 1 << 20})
 		if len(got) != 1 {
 			t.Fatalf("claimed %+v, want one task", got)
 		}
@@ -237,7 +240,8 @@ func TestOldDeadlineOfNotices(t *testing.T) {
 	w.Die("mail", 1, engine.Deadly)
 	due := func(rest string) {
 		w.Round(func(r *engine.Round) {
-			notify.Policy.Due[schema.OnNotification](r, schema.Deadline{At: w.Now, Kind: schema.OnNotification, Namespace: "default", Rest: []byte(rest)})
+			notify.Policy.Due[schema.OnNotification](r, schema.Deadline{At: w.Now, Kind: schema.OnNotification, Namespace: "default",
+				Rest: []byte(rest)})
 		})
 	}
 	due("task.dead\x00mail")
@@ -271,7 +275,8 @@ func TestNoticesAddUp(t *testing.T) {
 				of := name{n.Kind, n.Queue}
 				got[of] += n.Count
 				if before := last[of]; before != nil && (n.Seq < before.Seq+time.Minute.Microseconds() || n.First.Before(before.Last)) {
-					t.Errorf("seed %d: %s %s was sent %v after the previous one, begins at %v, and the previous one ended at %v", seed, n.Kind, n.Queue, time.Duration(n.Seq-before.Seq)*time.Microsecond, n.First, before.Last)
+					t.Errorf("seed %d: %s %s was sent %v after the previous one, begins at %v, and the previous one ended at %v", seed, n.Kind, n.Queue,
+						time.Duration(n.Seq-before.Seq)*time.Microsecond, n.First, before.Last)
 				}
 				last[of] = n
 			}
@@ -336,7 +341,8 @@ func TestMeters(t *testing.T) {
 		patterns []string
 		since    bool
 		want     string
-	}{{[]string{"mail*"}, true, "mail-1 2 3s; mail-2 1 1s; "}, {[]string{"*"}, false, "mail-1 2; mail-2 1; sms 1; "}, {[]string{"x"}, true, ""}} {
+	}{{[]string{"mail*"}, true, "mail-1 2 3s; mail-2 1 1s; "}, {[]string{"*"}, false, "mail-1 2; mail-2 1; sms 1; "},
+		{[]string{"x"}, true, ""}} {
 		if got := line(c.patterns, c.since); got != c.want {
 			t.Errorf("Meters(%v) = %q, want %q", c.patterns, got, c.want)
 		}
@@ -347,8 +353,8 @@ func TestMeters(t *testing.T) {
 	}
 }
 
-// BenchmarkDeath makes tasks dead letters, ten in a round: without webhooks, with one that does not subscribe to dead letters, and with one that
-// does.
+// BenchmarkDeath makes tasks dead letters, ten in a round: without webhooks, with one that does not subscribe to dead
+// letters, and with one that does.
 func BenchmarkDeath(b *testing.B) {
 	for _, c := range []struct {
 		name  string

@@ -17,8 +17,9 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// onceStep is a verb on a once key: "once begin t1 key=order-7". fence=N uses an earlier claim, far simulates that the task is in another shard that
-// has confirmed the claim, and ended=t2 that this shard has reported the end of t2's latest claim.
+// onceStep is a verb on a once key: "once begin t1 key=order-7". fence=N uses an earlier claim, far simulates that the
+// task is in another shard that has confirmed the claim, and ended=t2 that this shard has reported the end of t2's
+// latest claim.
 func (s *story) onceStep(d *datadriven.TestData) string {
 	name := d.CmdArgs[1].Key
 	tokens := s.tokens[name]
@@ -46,7 +47,8 @@ func (s *story) onceStep(d *datadriven.TestData) string {
 	case once.Done:
 		return fmt.Sprintf("done: %q for %s", a.Result, a.Until.Sub(s.Now))
 	case once.Held:
-		return fmt.Sprintf("held by %s at fence %d, %q, far %t; again in %s", s.name(a.Holder.ID), a.Holder.Fence, a.Holder.Worker, a.Far, a.RetryAfter)
+		return fmt.Sprintf("held by %s at fence %d, %q, far %t; again in %s", s.name(a.Holder.ID), a.Holder.Fence, a.Holder.Worker,
+			a.Far, a.RetryAfter)
 	case once.Away:
 		return fmt.Sprintf("away: %s holds its task at fence %d, queue %q", s.name(a.Holder.ID), a.Holder.Fence, a.Queue)
 	}
@@ -74,8 +76,8 @@ func (d *duel) onceStep() string {
 		fence = len(tokens)
 	}
 	verb := once.Verb(1 + d.rng.IntN(3))
-	c := &once.Call{Verb: verb, Key: d.pick("1", "2"), Result: []byte{byte(d.rng.IntN(256))}, TTL: time.Duration(1+d.rng.IntN(200)) * time.Second,
-		Hold: engine.Hold{Namespace: "default", ID: t.id, Token: tokens[fence-1]}}
+	c := &once.Call{Verb: verb, Key: d.pick("1", "2"), Result: []byte{byte(d.rng.IntN(256))},
+		TTL: time.Duration(1+d.rng.IntN(200)) * time.Second, Hold: engine.Hold{Namespace: "default", ID: t.id, Token: tokens[fence-1]}}
 	got, err := engine.Run(d.World, func(r *engine.Round) (once.Answer, error) { return once.Do(r, c) })
 	if t.state != task.Claimed || fence != t.fence {
 		return d.judge(verb.String(), false, false, err)
@@ -109,7 +111,8 @@ func (d *duel) onceStep() string {
 	default:
 		d.m.onces[key] = &modelOnce{holder: t, fence: fence}
 	}
-	if err != nil || got.State != want || want == once.Done && (got.Result[0] != o.result || got.Until != o.until) || want == once.Held && got.Holder.ID != o.holder.id {
+	if err != nil || got.State != want || want == once.Done && (got.Result[0] != o.result || got.Until != o.until) || want == once.Held &&
+		got.Holder.ID != o.holder.id {
 		d.T.Fatalf("%s = %+v, %v, want state %d of %+v", verb, got, err, want, o)
 	}
 	return fmt.Sprintf("%s, %d", verb, want)

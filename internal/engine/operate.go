@@ -11,11 +11,12 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Retry replays an ended task that did not succeed, with fresh attempts, and starts the next attempt of a retrying one now. The task keeps its id,
-// idempotency key and attempt log. A delay postpones it.
+// Retry replays an ended task that did not succeed, with fresh attempts, and starts the next attempt of a retrying one
+// now. The task keeps its id, idempotency key and attempt log. A delay postpones it.
 //
-// A task whose unique key has passed to another task, or that was moved to another queue, is refused with task.ErrWrongState, which names the other
-// task. So is one whose unique key may have passed to a task in another shard.
+// A task whose unique key has passed to another task, or that was moved to another queue, is refused with
+// task.ErrWrongState, which names the other task. So is one whose unique key may have passed to a task in another
+// shard.
 func Retry(r *Round, ns string, id task.ID, delay time.Duration) error {
 	from, err := r.Exec(ns, id)
 	if err != nil {
@@ -87,8 +88,8 @@ func RunNow(r *Round, ns string, id task.ID) error {
 	return nil
 }
 
-// Discard ends a task that waits, or drops a dead letter or poisoned task. The caller has archived a dead letter as it was when it ended at time
-// ended; one that has changed since is left alone.
+// Discard ends a task that waits, or drops a dead letter or poisoned task. The caller has archived a dead letter as it
+// was when it ended at time ended; one that has changed since is left alone.
 func Discard(r *Round, ns string, id task.ID, ended store.Time) error {
 	from, err := r.Exec(ns, id)
 	if err != nil {

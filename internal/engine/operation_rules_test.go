@@ -115,8 +115,8 @@ func TestListOfOperations(t *testing.T) {
 		limit int
 		want  string
 	}{
-		{all, task.ID{}, 9, "3 2 1 0 false"}, {all, task.ID{}, 4, "3 2 1 0 false"}, {all, task.ID{}, 3, "3 2 1 true"}, {all, ids[2], 9, "1 0 false"},
-		{mail, task.ID{}, 9, "3 1 false"}, {mail, task.ID{}, 1, "3 true"}, {mail, ids[1], 9, "false"},
+		{all, task.ID{}, 9, "3 2 1 0 false"}, {all, task.ID{}, 4, "3 2 1 0 false"}, {all, task.ID{}, 3, "3 2 1 true"},
+		{all, ids[2], 9, "1 0 false"}, {mail, task.ID{}, 9, "3 1 false"}, {mail, task.ID{}, 1, "3 true"}, {mail, ids[1], 9, "false"},
 	} {
 		page, got := operation.List(w.Store, "default", c.scope, c.below, c.limit), ""
 		for _, o := range page.Operations {
@@ -146,7 +146,8 @@ func TestListOfOperations(t *testing.T) {
 			t.Errorf("an unknown operation for a caller that may see mail: %v, want ErrNotFound", err)
 		}
 	})
-	if got, want := fmt.Sprint(operation.ListRunning(w.Store)), fmt.Sprint([]operation.Ref{{Namespace: "default", ID: ids[1]}, {Namespace: "default", ID: ids[2]}, {Namespace: "default", ID: ids[3]}}); got != want {
+	if got, want := fmt.Sprint(operation.ListRunning(w.Store)), fmt.Sprint([]operation.Ref{{Namespace: "default", ID: ids[1]},
+		{Namespace: "default", ID: ids[2]}, {Namespace: "default", ID: ids[3]}}); got != want {
 		t.Errorf("running operations are %s, want %s", got, want)
 	}
 }
@@ -160,7 +161,8 @@ func TestAuditOfOperations(t *testing.T) {
 	for i, c := range []struct {
 		do   verb
 		want int
-	}{{nil, 1}, {operation.Pause, 2}, {operation.Pause, 2}, {operation.Resume, 3}, {operation.Resume, 3}, {operation.Abort, 4}, {operation.Abort, 4}} {
+	}{{nil, 1}, {operation.Pause, 2}, {operation.Pause, 2}, {operation.Resume, 3}, {operation.Resume, 3}, {operation.Abort, 4},
+		{operation.Abort, 4}} {
 		if c.do != nil {
 			if _, err := engine.Run(w, func(r *engine.Round) (*operation.Operation, error) { return c.do(r, "default", o.ID, by) }); err != nil {
 				t.Fatal(err)
@@ -193,7 +195,8 @@ func TestAdvancedOnlyWhileItRuns(t *testing.T) {
 	}
 	paused = advance(w, paused, 1)
 	late, err := engine.Run(w, func(r *engine.Round) (*operation.Operation, error) {
-		return operation.Advanced(r, "default", paused.ID, operation.Advance{Shard: paused.Shard, Step: paused.Step, Answer: operation.StepAnswer{Tally: operation.Tally{Matched: 1, Done: 1}}})
+		return operation.Advanced(r, "default", paused.ID, operation.Advance{Shard: paused.Shard, Step: paused.Step, Answer: operation.StepAnswer{
+			Tally: operation.Tally{Matched: 1, Done: 1}}})
 	})
 	if err != nil || late.State != operation.Paused || late.Matched != paused.Matched {
 		t.Errorf("a late answer to a paused operation: %s with %d matched, %v", late.State, late.Matched, err)
@@ -257,7 +260,8 @@ func TestSelectedHasChanged(t *testing.T) {
 	}
 }
 
-// A task that its new queue refuses is restored, and the operation records why; one whose unique key another task has by now counts as skipped.
+// A task that its new queue refuses is restored, and the operation records why; one whose unique key another task has
+// by now counts as skipped.
 func TestRefusedMove(t *testing.T) {
 	for code, want := range map[task.Code]string{
 		task.CodeInvalidArgument: "1 matched, 0 done, 1 failed: no",
@@ -280,8 +284,8 @@ func TestRefusedMove(t *testing.T) {
 	}
 }
 
-// A moved task whose message is answered only days later is still there: it is restored if it is refused, and else it says where it went for an hour
-// more at most.
+// A moved task whose message is answered only days later is still there: it is restored if it is refused, and else it
+// says where it went for an hour more at most.
 func TestMoveRefusedLate(t *testing.T) {
 	for _, code := range []task.Code{"", task.CodeInvalidArgument} {
 		w := worldOf(t, 1, nil)

@@ -38,7 +38,8 @@ func TestPostponedShards(t *testing.T) {
 		return advance{Shard: shard, Step: step, Unanswered: true, Next: next}
 	}
 	answer := func(shard uint32, step uint64, matched int64) advance {
-		return advance{Shard: shard, Step: step, Answer: operation.StepAnswer{Tally: operation.Tally{Matched: matched, Done: matched}, Next: []byte{1}}}
+		return advance{Shard: shard, Step: step, Answer: operation.StepAnswer{Tally: operation.Tally{Matched: matched, Done: matched},
+			Next: []byte{1}}}
 	}
 	swept := func(shard uint32, step uint64, next uint32) advance {
 		a := answer(shard, step, 1)
@@ -67,19 +68,21 @@ func TestPostponedShards(t *testing.T) {
 		events
 	}{
 		"the others go first": {operation.Spec{}, events{
-			{answer(1, 1, 3), "running 1.2", 3}, {silent(1, 2, 2), "running 2.1 1.2!", 3}, {silent(1, 2, 2), "running 2.1 1.2!", 3}, {answer(1, 2, 9), "running 2.1 1.2!", 3},
-			{answer(2, 1, 4), "running 2.2 1.2!", 7}, {answer(2, 1, 4), "running 2.2 1.2!", 7}, {silent(2, 2, 3), "running 3.1 1.2! 2.2!", 7},
-			{swept(3, 1, 0), "running 1.2! 2.2!", 8}, {silent(1, 2, 0), "running 2.2! 1.2!", 8}, {swept(2, 2, 4), "running 4.1 1.2!", 9},
-			{swept(4, 1, 0), "running 1.2!", 10}, {silent(1, 2, 0), "running 1.2!", 10}, {answer(1, 2, 2), "running 1.3", 12}, {swept(1, 3, 0), "done 1.4$", 13}}},
+			{answer(1, 1, 3), "running 1.2", 3}, {silent(1, 2, 2), "running 2.1 1.2!", 3}, {silent(1, 2, 2), "running 2.1 1.2!", 3},
+			{answer(1, 2, 9), "running 2.1 1.2!", 3}, {answer(2, 1, 4), "running 2.2 1.2!", 7}, {answer(2, 1, 4), "running 2.2 1.2!", 7},
+			{silent(2, 2, 3), "running 3.1 1.2! 2.2!", 7}, {swept(3, 1, 0), "running 1.2! 2.2!", 8}, {silent(1, 2, 0), "running 2.2! 1.2!", 8},
+			{swept(2, 2, 4), "running 4.1 1.2!", 9}, {swept(4, 1, 0), "running 1.2!", 10}, {silent(1, 2, 0), "running 1.2!", 10},
+			{answer(1, 2, 2), "running 1.3", 12}, {swept(1, 3, 0), "done 1.4$", 13}}},
 		"a pause collects the open steps": {operation.Spec{}, events{
 			{silent(1, 1, 2), "running 2.1 1.1!", 0}, {silent(2, 1, 3), "running 3.1 1.1! 2.1!", 0}, {pause, "running to paused 3.1 1.1! 2.1!", 0},
-			{answer(3, 1, 1), "running to paused 1.1! 2.1! 3.2", 1}, {silent(1, 1, 4), "running to paused 2.1! 3.2 1.1!", 1}, {away, "running to paused 2.2! 3.2 1.1!", 1},
-			{answer(2, 2, 5), "running to paused 1.1! 3.2 2.3", 6}, {silent(1, 1, 4), "running to paused 1.1! 3.2 2.3", 6}, {answer(1, 1, 2), "paused 1.2 3.2 2.3", 8},
-			{resume, "running 1.2 3.2 2.3", 8}, {swept(1, 2, 0), "running 3.2 2.3", 9}, {swept(3, 2, 0), "running 2.3", 10}, {swept(2, 3, 0), "done 2.4$", 11}}},
+			{answer(3, 1, 1), "running to paused 1.1! 2.1! 3.2", 1}, {silent(1, 1, 4), "running to paused 2.1! 3.2 1.1!", 1},
+			{away, "running to paused 2.2! 3.2 1.1!", 1}, {answer(2, 2, 5), "running to paused 1.1! 3.2 2.3", 6},
+			{silent(1, 1, 4), "running to paused 1.1! 3.2 2.3", 6}, {answer(1, 1, 2), "paused 1.2 3.2 2.3", 8}, {resume, "running 1.2 3.2 2.3", 8},
+			{swept(1, 2, 0), "running 3.2 2.3", 9}, {swept(3, 2, 0), "running 2.3", 10}, {swept(2, 3, 0), "done 2.4$", 11}}},
 		"a pause in a finished shard": {operation.Spec{}, events{
 			{silent(1, 1, 2), "running 2.1 1.1!", 0}, {pause, "running to paused 2.1 1.1!", 0}, {swept(2, 1, 3), "running to paused 1.1! 2.2$", 1},
-			{answer(1, 1, 1), "paused 1.2 2.2$", 2}, {resume, "running 1.2 2.2$", 2}, {swept(1, 2, 3), "running 3.1 2.2$", 3}, {swept(3, 1, 0), "running 2.2$", 4},
-			{swept(2, 2, 0), "done 2.3$", 5}}},
+			{answer(1, 1, 1), "paused 1.2 2.2$", 2}, {resume, "running 1.2 2.2$", 2}, {swept(1, 2, 3), "running 3.1 2.2$", 3},
+			{swept(3, 1, 0), "running 2.2$", 4}, {swept(2, 2, 0), "done 2.3$", 5}}},
 		"a pause that is taken back": {operation.Spec{}, events{
 			{silent(1, 1, 2), "running 2.1 1.1!", 0}, {pause, "running to paused 2.1 1.1!", 0}, {silent(2, 1, 3), "running to paused 1.1! 2.1!", 0},
 			{resume, "running 1.1! 2.1!", 0}, {silent(1, 1, 3), "running 3.1 2.1! 1.1!", 0}}},
@@ -93,25 +96,31 @@ func TestPostponedShards(t *testing.T) {
 			{silent(1, 1, 2), "running 2.1 1.1!", 0}, {refused, "running to failed 1.1! 2.2", 0}, {silent(1, 1, 3), "running to failed 1.1! 2.2", 0},
 			{swept(1, 1, 0), "failed 1.2$ 2.2", 1}}},
 		"a failure in an open step": {operation.Spec{}, events{
-			{silent(1, 1, 2), "running 2.1 1.1!", 0}, {refused, "running to failed 1.1! 2.2", 0}, {advance{Shard: 1, Step: 1, Failed: "too"}, "failed 1.2 2.2", 0}}},
+			{silent(1, 1, 2), "running 2.1 1.1!", 0}, {refused, "running to failed 1.1! 2.2", 0}, {advance{Shard: 1, Step: 1, Failed: "too"},
+				"failed 1.2 2.2", 0}}},
 		"a failure is final": {operation.Spec{}, events{
 			{silent(1, 1, 2), "running 2.1 1.1!", 0}, {oneAway, "running 2.2! 1.1!", 4}, {refusedAfterAway, "running to failed 1.1! 2.3", 4},
-			{pause, "running to failed 1.1! 2.3", 4}, {resume, "running to failed 1.1! 2.3", 4}, {abort, "running to failed 1.1! 2.3", 4}, {swept(1, 1, 3), "failed 1.2$ 2.3", 5}}},
+			{pause, "running to failed 1.1! 2.3", 4}, {resume, "running to failed 1.1! 2.3", 4}, {abort, "running to failed 1.1! 2.3", 4},
+			{swept(1, 1, 3), "failed 1.2$ 2.3", 5}}},
 		"outcomes that a former leader reports when it leads again": {operation.Spec{}, events{
 			{silent(1, 1, 2), "running 2.1 1.1!", 0}, {silent(2, 1, 3), "running 3.1 1.1! 2.1!", 0}, {swept(3, 1, 4), "running 4.1 1.1! 2.1!", 1},
-			{swept(4, 1, 0), "running 1.1! 2.1!", 2}, {silent(1, 1, 2), "running 1.1! 2.1!", 2}, {silent(1, 1, 4), "running 1.1! 2.1!", 2}, {swept(1, 1, 3), "running 1.1! 2.1!", 2},
-			{swept(1, 1, 5), "running 5.1 2.1!", 3}}},
+			{swept(4, 1, 0), "running 1.1! 2.1!", 2}, {silent(1, 1, 2), "running 1.1! 2.1!", 2}, {silent(1, 1, 4), "running 1.1! 2.1!", 2},
+			{swept(1, 1, 3), "running 1.1! 2.1!", 2}, {swept(1, 1, 5), "running 5.1 2.1!", 3}}},
 		"a shard that answers again is asked before it forgets its step": {operation.Spec{}, events{
-			{answer(1, 1, 3), "running 1.2", 3}, {silent(1, 2, 2), "running 2.1 1.2!", 3}, {10 * time.Hour, "running 2.1 1.2!", 3}, {answer(2, 1, 1), "running 2.2 1.2!", 4},
-			{14 * time.Hour, "running 2.2 1.2!", 4}, {answer(2, 2, 1), "running 1.2! 2.3", 5}, {answer(1, 2, 1), "running 1.3 2.3", 6}, {10 * time.Hour, "running 1.3 2.3", 6},
-			{answer(1, 3, 1), "running 1.4 2.3", 7}, {24 * time.Hour, "running 1.4 2.3", 7}, {swept(1, 4, 3), "running 3.1 2.3", 8}, {away31, "running 2.3 3.2!", 8},
+			{answer(1, 1, 3), "running 1.2", 3}, {silent(1, 2, 2), "running 2.1 1.2!", 3}, {10 * time.Hour, "running 2.1 1.2!", 3},
+			{answer(2, 1, 1), "running 2.2 1.2!", 4}, {14 * time.Hour, "running 2.2 1.2!", 4}, {answer(2, 2, 1), "running 1.2! 2.3", 5},
+			{answer(1, 2, 1), "running 1.3 2.3", 6}, {10 * time.Hour, "running 1.3 2.3", 6}, {answer(1, 3, 1), "running 1.4 2.3", 7},
+			{24 * time.Hour, "running 1.4 2.3", 7}, {swept(1, 4, 3), "running 3.1 2.3", 8}, {away31, "running 2.3 3.2!", 8},
 			{24 * time.Hour, "running 2.3 3.2!", 8}, {pause, "running to paused 2.3 3.2!", 8}, {answer(2, 3, 1), "running to paused 3.2! 2.4", 9},
 			{24 * time.Hour, "running to paused 3.2! 2.4", 9}, {answer(3, 2, 0), "paused 3.3 2.4", 9}}},
-		"a failure in a searched shard":                  {operation.Spec{}, events{{refusedSwept, "failed 1.2$", 0}}},
-		"a failure at the maximum":                       {operation.Spec{Max: 5}, events{{fiveAway, "running 1.2!", 4}, {refusedAfter, "failed 1.3", 4}}},
-		"a maximum counts tasks that may have been done": {operation.Spec{Max: 5}, events{{silent(1, 1, 2), "running 1.1", 0}, {answer(1, 1, 5), "done 1.2", 5}}},
+		"a failure in a searched shard": {operation.Spec{}, events{{refusedSwept, "failed 1.2$", 0}}},
+		"a failure at the maximum": {operation.Spec{Max: 5}, events{{fiveAway, "running 1.2!", 4},
+			{refusedAfter, "failed 1.3", 4}}},
+		"a maximum counts tasks that may have been done": {operation.Spec{Max: 5}, events{{silent(1, 1, 2), "running 1.1", 0},
+			{answer(1, 1, 5), "done 1.2", 5}}},
 		"so does a canary, until it is over": {operation.Spec{Canary: 2}, events{
-			{silent(1, 1, 2), "running 1.1", 0}, {answer(1, 1, 2), "paused 1.2", 2}, {resume, "running 1.2", 2}, {silent(1, 2, 2), "running 2.1 1.2!", 2}}},
+			{silent(1, 1, 2), "running 1.1", 0}, {answer(1, 1, 2), "paused 1.2", 2}, {resume, "running 1.2", 2},
+			{silent(1, 2, 2), "running 2.1 1.2!", 2}}},
 	} {
 		w := engine.NewWorld(t)
 		c.spec.Action = task.Move
@@ -255,7 +264,8 @@ func TestOperationsPassShardsThatHang(t *testing.T) {
 	for seed := range uint64(60) {
 		m := newSilentShards(t, seed, seen)
 		action := []task.BulkAction{task.Cancel, task.Move, task.SetPriority, task.Discard}[seed%4]
-		spec := operation.Spec{Action: action, Filter: query.Filter{Queue: "default"}, ToQueue: "other", Priority: task.Low, Canary: int64(seed % 3 * 4)}
+		spec := operation.Spec{Action: action, Filter: query.Filter{Queue: "default"}, ToQueue: "other", Priority: task.Low,
+			Canary: int64(seed % 3 * 4)}
 		spec.Filter.States, _ = action.Selects(nil)
 		home := m.shards[1]
 		o, err := engine.Run(home, func(r *engine.Round) (*operation.Operation, error) {
@@ -268,7 +278,7 @@ func TestOperationsPassShardsThatHang(t *testing.T) {
 			if step > 5000 {
 				t.Fatalf("seed %d: the operation did not end: %s", seed, visited(o))
 			}
-			x := engine.Mix(seed<<32 | step)
+			x := task.Mix(seed<<32 | step)
 			one := 1 + x>>8%4
 			for _, w := range m.shards[1:] {
 				w.Now += 1000
@@ -321,7 +331,8 @@ func TestOperationsPassShardsThatHang(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{"postponed", "paused with postponed", "aborted with postponed", "to paused with postponed", "to aborted with postponed"} {
+	for _, want := range []string{"postponed", "paused with postponed", "aborted with postponed", "to paused with postponed",
+		"to aborted with postponed"} {
 		if !seen[want] {
 			t.Errorf("no operation was %s", want)
 		}

@@ -238,7 +238,7 @@ func TestOperationsCountOnce(t *testing.T) {
 			if step > 5000 {
 				t.Fatalf("seed %d: the operation did not end: %+v", seed, o)
 			}
-			x := engine.Mix(seed<<32 | step)
+			x := task.Mix(seed<<32 | step)
 			switch x % 8 {
 			case 0:
 				w.BecomeLeader()

@@ -12,8 +12,9 @@ func (r *Round) Send(ns string, m *outbox.Message) {
 	r.ToSend = true
 }
 
-// Delivered records that a message was delivered to its shard, or that no shard will ever accept it: refused then says why. It removes the message,
-// unless it must be delivered again: follow-up tasks and members of groups wait until their queue has room.
+// Delivered records that a message was delivered to its shard, or that no shard will ever accept it: refused then says
+// why. It removes the message, unless it must be delivered again: follow-up tasks and members of groups wait until
+// their queue has room.
 func Delivered(r *Round, ns string, request task.ID, a Accepted, refused *task.Error) (stays bool) {
 	m, ok := outbox.Read(r.tx, ns, request)
 	if !ok {

@@ -6,8 +6,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Policy is a part of the engine outside the life of a task: schedules, workflows, operations. The core knows none of them: it calls them at the
-// points named here, in the order of one list. A nil function is not called.
+// Policy is a part of the engine outside the life of a task: schedules, workflows, operations. The core knows none of
+// them: it calls them at the points named here, in the order of one list. A nil function is not called.
 type Policy struct {
 	// Admitted is called for a new task that will be accepted, before its rows are written. It may change the envelope and the state.
 	Admitted func(r *Round, n *NewTask, e *schema.Envelope, x *schema.Exec)
@@ -51,7 +51,8 @@ func pointsOf(policies []Policy) *points {
 	p := &points{due: [256]func(*Round, schema.Deadline){
 		schema.OnKey: keysEnd, schema.OnRequest: keysEnd, schema.OnClaimKey: claimKeyEnds,
 		schema.OnTokens: tokenDue, schema.OnBreaker: breakerDue, schema.OnSweep: sweep,
-		schema.OnDue: taskDue, schema.OnExpiry: taskDue, schema.OnLease: leasesEnd, schema.OnForget: retentionsEnd, schema.OnForgotten: forgottenEnd,
+		schema.OnDue: taskDue, schema.OnExpiry: taskDue, schema.OnLease: leasesEnd, schema.OnForget: retentionsEnd,
+		schema.OnForgotten: forgottenEnd,
 	}}
 	for i := range policies {
 		y := &policies[i]

@@ -17,8 +17,8 @@ type Purging struct {
 	next    []byte     // the row to go on from. At the first row again, it would pass all that it has deleted
 }
 
-// Purge discards up to limit of the tasks of a queue that are waiting when the purge begins. It is called until the purge is done, each time with what
-// the last call has returned.
+// Purge discards up to limit of the tasks of a queue that are waiting when the purge begins. It is called until the
+// purge is done, each time with what the last call has returned.
 func Purge(r *Round, ns, name string, p Purging, limit int) (n int, after Purging, err error) {
 	q := r.Queue(ns, name)
 	if q == nil {
@@ -92,7 +92,8 @@ func (q *Queue) waiting(r *Round, p *Purging, limit int) (tasks []task.ID, next 
 // isWaiting reports whether the task of a row is waiting there, and was when the purge began.
 func (q *Queue) isWaiting(r *Round, row []byte, id task.ID, p *Purging) bool {
 	x, err := r.Exec(q.ns, id)
-	if row[0] == schema.TableReady && (err != nil || x.State != task.Ready || !bytes.Equal(row, schema.ReadyKey(q.ns, q.name, x.Lane(), x.Seq))) {
+	if row[0] == schema.TableReady && (err != nil || x.State != task.Ready ||
+		!bytes.Equal(row, schema.ReadyKey(q.ns, q.name, x.Lane(), x.Seq))) {
 		return false // it has left its lane, but its row remains
 	}
 	if err != nil {

@@ -41,8 +41,9 @@ func PutQueue(r *Round, ns, name string, config task.QueueConfig) {
 // HasQueue reports whether the shard has a copy of the queue's configuration.
 func HasQueue(r *Round, ns, name string) bool { return r.Queue(ns, name) != nil }
 
-// OlderThan reports whether the shard's copy of the queue is older than a version by which a slot has left the shard. Then the shard must not say yet
-// that it does not know a key of the slot: it could learn it afterwards, from a caller whose map is as old as the copy.
+// OlderThan reports whether the shard's copy of the queue is older than a version by which a slot has left the shard.
+// Then the shard must not say yet that it does not know a key of the slot: it could learn it afterwards, from a caller
+// whose map is as old as the copy.
 func (q *Queue) OlderThan(version uint64) bool { return q.config.Version < version }
 
 // CanAnswer reports whether the shard's copies of queues are new enough for tasks whose slots have left it: see OlderThan.
@@ -92,7 +93,8 @@ func DropQueue(r *Round, ns, name string, version uint64) error {
 	}
 	if c := q.counts; c.Waiting()+c.Claimed+c.Dead+c.Poisoned > 0 {
 		return &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf(
-			"delete queue %q: it is not empty: it has %d waiting, %d claimed, %d dead and %d poisoned tasks", name, c.Waiting(), c.Claimed, c.Dead, c.Poisoned)}
+			"delete queue %q: it is not empty: it has %d waiting, %d claimed, %d dead and %d poisoned tasks", name, c.Waiting(), c.Claimed,
+			c.Dead, c.Poisoned)}
 	}
 	delete(r.l.queues, q.queueName)
 	q.order.Drop()

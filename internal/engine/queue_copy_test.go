@@ -121,8 +121,8 @@ func TestNewPartHasNoShare(t *testing.T) {
 	}
 }
 
-// A copy of a queue, or a share of its limits, that came after the queue was deleted gives the shard nothing of a later queue of that name. A queue that is
-// spread from the shard begins with all of it.
+// A copy of a queue, or a share of its limits, that came after the queue was deleted gives the shard nothing of a later
+// queue of that name. A queue that is spread from the shard begins with all of it.
 func TestLateCopyOfAnEarlierQueue(t *testing.T) {
 	name := task.SpaceName{Namespace: "default", Queue: "a"}
 	for what, c := range map[string]struct {
@@ -131,10 +131,12 @@ func TestLateCopyOfAnEarlierQueue(t *testing.T) {
 		want       task.Share
 	}{
 		"undivided": {late: task.QueueConfig{}, next: task.QueueConfig{Divided: true, CreatedAt: time.Unix(2, 0)}},
-		"divided":   {late: task.QueueConfig{Divided: true}, next: task.QueueConfig{Divided: true, CreatedAt: time.Unix(2, 0)}, share: task.Share{Version: 5, Amounts: task.Amounts{Running: 2}}},
+		"divided": {late: task.QueueConfig{Divided: true}, next: task.QueueConfig{Divided: true, CreatedAt: time.Unix(2, 0)},
+			share: task.Share{Version: 5, Amounts: task.Amounts{Running: 2}}},
 		"divided, and the later queue is not": {late: task.QueueConfig{Divided: true}, next: task.QueueConfig{CreatedAt: time.Unix(2, 0)},
 			share: task.Share{Version: 5, Amounts: task.Amounts{Running: 2}}, want: task.Share{Amounts: task.Quotas{Running: 2}.Whole()}},
-		"of the same queue": {late: task.QueueConfig{}, next: task.QueueConfig{Divided: true, CreatedAt: time.Unix(1, 0)}, want: task.Share{Amounts: task.Quotas{Running: 2}.Whole()}},
+		"of the same queue": {late: task.QueueConfig{}, next: task.QueueConfig{Divided: true, CreatedAt: time.Unix(1, 0)},
+			want: task.Share{Amounts: task.Quotas{Running: 2}.Whole()}},
 		"of the same queue, divided": {late: task.QueueConfig{Divided: true}, next: task.QueueConfig{Divided: true, CreatedAt: time.Unix(1, 0)},
 			share: task.Share{Version: 5, Amounts: task.Amounts{Running: 1}}, want: task.Share{Version: 5, Amounts: task.Amounts{Running: 1}}},
 	} {

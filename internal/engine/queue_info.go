@@ -24,7 +24,8 @@ func DescribeQueue(r *Round, ns, name string) (QueueInfo, error) {
 		return QueueInfo{}, task.NotFound("queue", name)
 	}
 	c := q.counts
-	i := QueueInfo{Scheduled: c.Scheduled, Claimed: c.Claimed, Retrying: c.Retrying, Dead: c.Dead, Poisoned: c.Poisoned, Ready: c.Ready, Held: q.heldTasks(r.now)}
+	i := QueueInfo{Scheduled: c.Scheduled, Claimed: c.Claimed, Retrying: c.Retrying, Dead: c.Dead, Poisoned: c.Poisoned, Ready: c.Ready,
+		Held: q.heldTasks(r.now)}
 	i.Breakers, i.BreakersOpen = q.breakers.NotClosed(&q.config.Settings)
 	return i, nil
 }

@@ -21,8 +21,9 @@ func Begin(r *Round, ns string, since uint64) {
 	PutShare(r, task.SpaceName{Namespace: ns}, task.Share{Version: since, Amounts: task.Unlimited})
 }
 
-// PutShare replaces the shard's share of a namespace's quotas, or of a queue's limits, unless the present one is as new, and returns what it uses. A
-// shard whose copy of the queue is not divided, or which has none, takes no share: it would keep it after it has dropped the queue.
+// PutShare replaces the shard's share of a namespace's quotas, or of a queue's limits, unless the present one is as
+// new, and returns what it uses. A shard whose copy of the queue is not divided, or which has none, takes no share: it
+// would keep it after it has dropped the queue.
 func PutShare(r *Round, of task.SpaceName, to task.Share) task.Space {
 	if of.Queue != "" {
 		if q := r.Queue(of.Namespace, of.Queue); q != nil && q.own.SetShare(r.tx, to) {
@@ -45,7 +46,8 @@ func Space(r *Round, of task.SpaceName) task.Space {
 	return task.Space{Namespace: of.Namespace}
 }
 
-// WakeBlocked wakes the next queue that was blocked by its namespace's quota and may run more after this round. It reports whether there was one.
+// WakeBlocked wakes the next queue that was blocked by its namespace's quota and may run more after this round. It
+// reports whether there was one.
 func (r *Round) WakeBlocked() bool {
 	ns, queue, some := r.quotas.Next()
 	if some {

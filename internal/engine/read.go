@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"github.com/pawlq/pawl/internal/task"
 	"slices"
 
 	"github.com/pawlq/pawl/internal/engine/lanes"
@@ -45,4 +46,9 @@ func (h roundQueue) readForClaim(types []string) bool {
 	}
 	q.starved = q.starved || q.lanes.Partial()
 	return false
+}
+
+// ChildID returns the id of the n-th task that a schedule or a task creates in this round.
+func ChildID(r *Round, parent task.ID, n uint64) task.ID {
+	return task.ChildID(parent, n, int64(r.now)/1000)
 }

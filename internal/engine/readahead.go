@@ -7,8 +7,8 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// ReadAhead holds tasks of long queues that will be claimed soon. Their rows are read on another goroutine, so that no round has to wait for the
-// disk.
+// ReadAhead holds tasks of long queues that will be claimed soon. Their rows are read on another goroutine, so that no
+// round has to wait for the disk.
 type ReadAhead struct {
 	rows   *cache.Ahead
 	ranges []lanes.Range
@@ -18,8 +18,8 @@ type ReadAhead struct {
 // maxRanges bounds the lanes of which tasks are read ahead at once.
 const maxRanges = 16
 
-// ReadAhead starts a read-ahead, or returns nil if there is nothing to read. It is called when a round has been applied. Read then reads the state at
-// that moment, and Take adds what was read to the cache before a later round.
+// ReadAhead starts a read-ahead, or returns nil if there is nothing to read. It is called when a round has been
+// applied. Read then reads the state at that moment, and Take adds what was read to the cache before a later round.
 func (l *Leader) ReadAhead() *ReadAhead {
 	behind := l.behind
 	l.behind = nil

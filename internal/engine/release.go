@@ -8,8 +8,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Release returns a claimed task without using up an attempt: to its old place, or, with a delay, to run later (a snooze). Repeating it with the same
-// token returns the first answer.
+// Release returns a claimed task without using up an attempt: to its old place, or, with a delay, to run later (a
+// snooze). Repeating it with the same token returns the first answer.
 func Release(r *Round, h Hold, delay time.Duration) (Settled, error) {
 	from, ended, err := r.Held("release", h)
 	if err != nil {
@@ -34,14 +34,16 @@ func Release(r *Round, h Hold, delay time.Duration) (Settled, error) {
 	return settled(to), nil
 }
 
-// GiveBack releases a claim whose answer was not received. If the claim call was repeated meanwhile, a worker has the task, and GiveBack is refused.
+// GiveBack releases a claim whose answer was not received. If the claim call was repeated meanwhile, a worker has the
+// task, and GiveBack is refused.
 func GiveBack(r *Round, h Hold) (Settled, error) {
 	x, _, err := r.Held("give back", h)
 	if err != nil {
 		return Settled{}, err
 	}
 	if x.Claim.Repeated {
-		return Settled{}, &task.Error{Code: task.CodeWrongState, State: x.State, Message: fmt.Sprintf("give back %q: it was claimed again with the same key", h.ID)}
+		return Settled{}, &task.Error{Code: task.CodeWrongState, State: x.State,
+			Message: fmt.Sprintf("give back %q: it was claimed again with the same key", h.ID)}
 	}
 	return Release(r, h, 0)
 }

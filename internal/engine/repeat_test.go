@@ -70,7 +70,8 @@ func TestCancelWithAForeignID(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := w.enqueueOne()
-	if _, err := Run(w, func(r *Round) (struct{}, error) { return struct{}{}, CancelOnce(r, "default", id, message) }); !errors.Is(err, task.ErrConflict) {
+	if _, err := Run(w, func(r *Round) (struct{}, error) { return struct{}{}, CancelOnce(r, "default", id, message) }); !errors.Is(err,
+		task.ErrConflict) {
 		t.Errorf("the order returned %v, want a conflict", err)
 	}
 	if s := w.stateOf(id); s != task.Ready {

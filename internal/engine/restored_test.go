@@ -41,8 +41,8 @@ func (w *World) take(n byte) bool {
 	return a.Duplicate
 }
 
-// What a shard remembered of messages when it was backed up, it remembers for a whole window after its restore, however late that is, and through changes
-// of the leader. What it had forgotten stays forgotten.
+// What a shard remembered of messages when it was backed up, it remembers for a whole window after its restore, however
+// late that is, and through changes of the leader. What it had forgotten stays forgotten.
 func TestMessagesAreRememberedAfterRestore(t *testing.T) {
 	for _, c := range []struct{ age, after, started time.Duration }{
 		{0, 0, 0},
@@ -101,7 +101,8 @@ func TestMessagesAreRememberedAfterRestore(t *testing.T) {
 
 // A shard that is restored twice remembers what it remembered at the first backup, if that was still in its window at the second.
 func TestRestoredTwice(t *testing.T) {
-	for between, remembered := range map[time.Duration]bool{0: true, time.Hour: true, task.MessageWindow - time.Minute: true, task.MessageWindow + time.Minute: false} {
+	for between, remembered := range map[time.Duration]bool{0: true, time.Hour: true, task.MessageWindow - time.Minute: true,
+		task.MessageWindow + time.Minute: false} {
 		for _, served := range []bool{true, false} {
 			w := NewWorld(t)
 			w.take(1)

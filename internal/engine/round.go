@@ -14,8 +14,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Round is one round of a leader: the state as it will be, and the effects of its verbs. Verbs run one after another. Seal must be called once after
-// the last.
+// Round is one round of a leader: the state as it will be, and the effects of its verbs. Verbs run one after another.
+// Seal must be called once after the last.
 type Round struct {
 	tx       *store.Tx
 	l        *Leader
@@ -54,8 +54,8 @@ func (r *Round) Tx() *store.Tx { return r.tx }
 // Leader returns the memory of the leader that runs the round.
 func (r *Round) Leader() *Leader { return r.l }
 
-// CountCreated counts a task that the shard itself creates, as a measure of the round's work: after CreateLimit of them the next deadlines wait for the
-// next round.
+// CountCreated counts a task that the shard itself creates, as a measure of the round's work: after CreateLimit of them
+// the next deadlines wait for the next round.
 func (r *Round) CountCreated() { r.created++ }
 
 // YieldTurn makes the next deadlines wait for the next round.
@@ -78,8 +78,8 @@ func (r *Round) setExec(ns string, id task.ID, x *schema.Exec) {
 	r.tx.Set(schema.IDKey(ns, schema.TableExec, id), r.l.row)
 }
 
-// ChangedBy attributes changes of the task to an operation while do runs. Changes of other tasks that follow from it, such as of the next task with
-// its unique key, are not attributed.
+// ChangedBy attributes changes of the task to an operation while do runs. Changes of other tasks that follow from it,
+// such as of the next task with its unique key, are not attributed.
 func (r *Round) ChangedBy(operation, id task.ID, do func() error) error {
 	r.operated = operated{id, operation}
 	defer func() { r.operated = operated{} }()

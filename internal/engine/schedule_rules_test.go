@@ -44,7 +44,8 @@ func TestRepeatedPutsOfOneRound(t *testing.T) {
 		}
 		return answers, nil
 	})
-	if want := []schedule.Change{schedule.Created, schedule.Created, schedule.Updated, schedule.Updated}; err != nil || !slices.Equal(answers, want) {
+	if want := []schedule.Change{schedule.Created, schedule.Created, schedule.Updated, schedule.Updated}; err != nil ||
+		!slices.Equal(answers, want) {
 		t.Errorf("two puts, each repeated, are answered with %v, %v, want %v", answers, err, want)
 	}
 }
@@ -64,8 +65,8 @@ func TestListOfSchedules(t *testing.T) {
 		limit  int
 		want   string
 	}{
-		{all, "", 9, "s0 s1 s2 s3 false"}, {all, "", 4, "s0 s1 s2 s3 false"}, {all, "", 3, "s0 s1 s2 true"}, {all, "s1", 9, "s2 s3 false"}, {all, "s", 1, "s0 true"},
-		{shop, "", 9, "s1 s3 false"}, {shop, "", 1, "s1 true"}, {shop, "s1", 1, "s3 false"}, {shop, "s3", 9, "false"},
+		{all, "", 9, "s0 s1 s2 s3 false"}, {all, "", 4, "s0 s1 s2 s3 false"}, {all, "", 3, "s0 s1 s2 true"}, {all, "s1", 9, "s2 s3 false"},
+		{all, "s", 1, "s0 true"}, {shop, "", 9, "s1 s3 false"}, {shop, "", 1, "s1 true"}, {shop, "s1", 1, "s3 false"}, {shop, "s3", 9, "false"},
 	} {
 		page, got := schedule.List(w.Store, "default", c.scope, c.behind, c.limit), ""
 		for _, v := range page.Schedules {
@@ -143,7 +144,8 @@ func TestPutOfASeenSchedule(t *testing.T) {
 	if _, err = put(w, schedule.PutCall{Schedule: s, Version: 4, IfETag: "x"}); err == nil {
 		t.Error("a put with an outdated etag was accepted")
 	}
-	if done, err = put(w, schedule.PutCall{Schedule: s, Version: 5, IfETag: seen}); err != nil || done.Change != schedule.Updated || done.Before.Every != time.Hour {
+	if done, err = put(w, schedule.PutCall{Schedule: s, Version: 5, IfETag: seen}); err != nil || done.Change != schedule.Updated ||
+		done.Before.Every != time.Hour {
 		t.Errorf("a put with the current etag: %+v, %v, want updated", done, err)
 	}
 	if again, err := put(w, schedule.PutCall{Schedule: s, Version: 5, IfETag: seen}); err != nil || again.Change != schedule.Updated {
@@ -216,7 +218,9 @@ func TestAuditOfSchedules(t *testing.T) {
 		for again := range uint64(2) { // the second changes nothing
 			call.Version = uint64(2*i+1) + again
 			if _, err := engine.Run(w, func(r *engine.Round) (schedule.PutDone, error) {
-				return schedule.Audited(r, task.Author{Name: "ada"}, task.SchedulePut, "default", "s", func() (schedule.PutDone, error) { return schedule.Put(r, "default", call) })
+				return schedule.Audited(r, task.Author{Name: "ada"}, task.SchedulePut, "default", "s", func() (schedule.PutDone, error) {
+					return schedule.Put(r, "default", call)
+				})
 			}); err != nil {
 				t.Fatal(err)
 			}
@@ -231,11 +235,14 @@ func TestAuditOfSchedules(t *testing.T) {
 		}
 	}
 	if _, err := engine.Run(w, func(r *engine.Round) (bool, error) {
-		return schedule.Audited(r, task.Author{Name: "ada"}, task.ScheduleDeleted, "default", "s", func() (bool, error) { return schedule.Delete(r, "default", "s", 100) })
+		return schedule.Audited(r, task.Author{Name: "ada"}, task.ScheduleDeleted, "default", "s", func() (bool, error) {
+			return schedule.Delete(r, "default", "s", 100)
+		})
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if page, err := audit.Read(w.Store, 1, audit.Query{Namespace: "default"}, nil, 1); err != nil || page.Entries[0].Queue != "shop" || page.Entries[0].After != nil {
+	if page, err := audit.Read(w.Store, 1, audit.Query{Namespace: "default"}, nil, 1); err != nil || page.Entries[0].Queue != "shop" ||
+		page.Entries[0].After != nil {
 		t.Errorf("the deletion is recorded as %+v, %v", page.Entries[0], err)
 	}
 }
@@ -268,7 +275,8 @@ func TestRepeatedTrigger(t *testing.T) {
 		w.Pass(c.pass)
 		fire(2)
 		if again := fire(1); again.Duplicate != c.same || (again.ID == first.ID) != c.same {
-			t.Errorf("after another %v the trigger returned task %s, duplicate: %t, but the first was %s", c.pass, again.ID, again.Duplicate, first.ID)
+			t.Errorf("after another %v the trigger returned task %s, duplicate: %t, but the first was %s", c.pass, again.ID,
+				again.Duplicate, first.ID)
 		}
 	}
 	v, err := schedule.Show(w.Store, "default", "s")

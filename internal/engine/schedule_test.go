@@ -30,7 +30,9 @@ func (s *story) scheduleStep(d *datadriven.TestData) string {
 		if d.HasArg("late") {
 			version = 1
 		}
-		existed, err := onSchedule(s, task.ScheduleDeleted, name, func(r *engine.Round) (bool, error) { return schedule.Delete(r, "default", name, version) })
+		existed, err := onSchedule(s, task.ScheduleDeleted, name, func(r *engine.Round) (bool, error) {
+			return schedule.Delete(r, "default", name, version)
+		})
 		return answer(err, "existed %t", existed)
 	case "pause-schedule":
 		v, err := onSchedule(s, task.SchedulePaused, name, func(r *engine.Round) (*schedule.View, error) {
@@ -62,9 +64,10 @@ func (s *story) scheduleStep(d *datadriven.TestData) string {
 
 func (s *story) putSchedule(d *datadriven.TestData) string {
 	put := schedule.PutCall{ID: s.NewID(), Version: s.versions, Create: d.HasArg("create"), DryRun: d.HasArg("dry-run"),
-		Schedule: task.Schedule{Name: d.CmdArgs[0].Key, Cron: strings.ReplaceAll(arg(d, "cron"), "_", " "), Every: duration(arg(d, "every")), TimeZone: arg(d, "zone"),
-			Jitter: duration(arg(d, "jitter")), Missed: task.Missed(arg(d, "missed")), Overlap: task.Overlap(arg(d, "overlap")),
-			Task: task.Spec{Type: arg(d, "type"), Queue: arg(d, "queue"), Key: arg(d, "key"), Delay: duration(arg(d, "delay")), Headers: headersOf(arg(d, "headers"))}}}
+		Schedule: task.Schedule{Name: d.CmdArgs[0].Key, Cron: strings.ReplaceAll(arg(d, "cron"), "_", " "), Every: duration(arg(d, "every")),
+			TimeZone: arg(d, "zone"), Jitter: duration(arg(d, "jitter")), Missed: task.Missed(arg(d, "missed")),
+			Overlap: task.Overlap(arg(d, "overlap")), Task: task.Spec{Type: arg(d, "type"), Queue: arg(d, "queue"), Key: arg(d, "key"),
+				Delay: duration(arg(d, "delay")), Headers: headersOf(arg(d, "headers"))}}}
 	if v := arg(d, "unique"); v != "" {
 		put.Schedule.Task.Unique = &task.Unique{Key: v}
 	}
@@ -216,8 +219,8 @@ func TestTicksOnce(t *testing.T) {
 		w := engine.NewWorld(t)
 		w.PutQueue("default", task.DefaultSettings(), false)
 		missed := []task.Missed{task.MissedAll, task.MissedOnce, task.MissedSkip}[seed%3]
-		s := task.Schedule{Name: "s", Every: time.Duration(1+seed%5) * 7 * time.Second, Missed: missed, Jitter: time.Duration(seed%2) * 5 * time.Second,
-			Task: task.Spec{Type: "job"}}
+		s := task.Schedule{Name: "s", Every: time.Duration(1+seed%5) * 7 * time.Second, Missed: missed,
+			Jitter: time.Duration(seed%2) * 5 * time.Second, Task: task.Spec{Type: "job"}}
 		s.Fill()
 		if _, err := engine.Run(w, func(r *engine.Round) (schedule.PutDone, error) {
 			return schedule.Put(r, "default", schedule.PutCall{Schedule: s, ID: w.NewID(), Version: 1})
@@ -226,7 +229,7 @@ func TestTicksOnce(t *testing.T) {
 		}
 		began := w.Now
 		for step := range uint64(60) {
-			switch x := engine.Mix(seed<<32 | step); {
+			switch x := task.Mix(seed<<32 | step); {
 			case x%4 == 0:
 				w.BecomeLeader()
 			case x%4 == 1:
@@ -301,7 +304,8 @@ func TestHistoryIsBounded(t *testing.T) {
 	if err != nil || len(ticks) != schedule.HistoryLength || ticks[0].Seq != schedule.HistoryLength+50 {
 		t.Errorf("History has %d entries (%v)", len(ticks), err)
 	}
-	if older, err := schedule.History(w.Store, "default", "s", ticks[9].Seq, 3); err != nil || len(older) != 3 || older[0].Seq != ticks[10].Seq {
+	if older, err := schedule.History(w.Store, "default", "s", ticks[9].Seq, 3); err != nil || len(older) != 3 ||
+		older[0].Seq != ticks[10].Seq {
 		t.Errorf("History after entry %d = %v, %v", ticks[9].Seq, older, err)
 	}
 	if found := engine.CheckAll(w.Store, "default"); len(found) > 0 {

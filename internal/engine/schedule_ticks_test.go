@@ -37,7 +37,8 @@ func TestJitterLongerThanTheInterval(t *testing.T) {
 		}
 		for _, e := range ticks {
 			if late := e.At.Sub(e.Planned); e.Outcome != schema.TickFired || late < 0 || late > c.jitter {
-				t.Fatalf("every %s, jitter %s, missed %s: the tick of %s is %s, %s after it, want it fired", c.every, c.jitter, c.missed, e.Planned.Time(), e.Outcome, late)
+				t.Fatalf("every %s, jitter %s, missed %s: the tick of %s is %s, %s after it, want it fired", c.every, c.jitter, c.missed,
+					e.Planned.Time(), e.Outcome, late)
 			}
 		}
 	}

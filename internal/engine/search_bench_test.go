@@ -11,8 +11,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// BenchmarkSearch reads the first page of filters that select a few old tasks, next to 1,000,000 newer ones in another queue: a fifth of them claimed
-// once and done, the rest ready.
+// BenchmarkSearch reads the first page of filters that select a few old tasks, next to 1,000,000 newer ones in another
+// queue: a fifth of them claimed once and done, the rest ready.
 func BenchmarkSearch(b *testing.B) {
 	w := BenchWorld(b)
 	many := Size(1_000_000)
@@ -78,7 +78,8 @@ func BenchmarkSearch(b *testing.B) {
 	}
 	b.Run("count_dead", func(b *testing.B) {
 		for b.Loop() {
-			if n, err := query.CountMatches(w.Store, "default", state(task.Dead), nil, 5000, 10); err != nil || n.Count != int64(want[task.Dead]) || n.Next != nil {
+			if n, err := query.CountMatches(w.Store, "default", state(task.Dead), nil, 5000, 10); err != nil || n.Count != int64(want[task.Dead]) ||
+				n.Next != nil {
 				b.Fatal(n.Count, n.Next, err)
 			}
 		}

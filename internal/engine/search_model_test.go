@@ -36,7 +36,8 @@ type lottery struct {
 func (l *lottery) pick(of []string) string { return of[l.rng.IntN(len(of))] }
 
 func (l *lottery) spec() task.Spec {
-	s := task.Spec{Type: l.pick(l.types), Queue: l.pick(l.queues), Priority: task.Priorities[l.rng.IntN(3)], Payload: []byte(l.pick([]string{"apple pie", "pear", `{"fruit":"plum","n":[1]}`}))}
+	s := task.Spec{Type: l.pick(l.types), Queue: l.pick(l.queues), Priority: task.Priorities[l.rng.IntN(3)],
+		Payload: []byte(l.pick([]string{"apple pie", "pear", `{"fruit":"plum","n":[1]}`}))}
 	if l.rng.IntN(3) == 0 {
 		s.Key = l.pick(l.keys)
 	}
@@ -47,7 +48,8 @@ func (l *lottery) spec() task.Spec {
 		s.Delay = time.Duration(1+l.rng.IntN(600)) * time.Second
 	}
 	if l.rng.IntN(3) == 0 {
-		s.Unique = &task.Unique{Key: l.pick(l.keys), States: task.Unfinished, OnConflict: []task.OnConflict{task.Keep, task.KeepLast}[l.rng.IntN(2)]}
+		s.Unique = &task.Unique{Key: l.pick(l.keys), States: task.Unfinished, OnConflict: []task.OnConflict{task.Keep,
+			task.KeepLast}[l.rng.IntN(2)]}
 	}
 	if l.rng.IntN(20) == 0 {
 		s.ExpiresIn = time.Duration(1+l.rng.IntN(60)) * time.Second
@@ -66,7 +68,7 @@ func (l *lottery) enqueue() {
 			n := &engine.NewTask{Namespace: "default", Spec: l.spec(), ID: l.NewID(), Fresh: true}
 			if l.skew && l.rng.IntN(3) == 0 {
 				l.IDs++
-				n.ID = task.NewID(1, int64(l.Now)/1000+int64(l.rng.IntN(60_000)-50_000), engine.Mix(l.IDs))
+				n.ID = task.NewID(1, int64(l.Now)/1000+int64(l.rng.IntN(60_000)-50_000), task.Mix(l.IDs))
 			}
 			if _, err := engine.Enqueue(r, n); err != nil {
 				l.T.Fatal(err)
@@ -81,7 +83,8 @@ func (l *lottery) step() {
 	case 0, 1, 2, 3:
 		l.enqueue()
 	case 4, 5, 6:
-		for _, t := range l.Claim(engine.ClaimRequest{Queues: []engine.Share{{Queue: l.pick(l.queues)}}, Max: 1 + l.rng.IntN(3), Worker: l.pick([]string{"w1", "w2"}), Lease: time.Duration(1+l.rng.IntN(600)) * time.Second}) {
+		for _, t := range l.Claim(engine.ClaimRequest{Queues: []engine.Share{{Queue: l.pick(l.queues)}}, Max: 1 + l.rng.IntN(3),
+			Worker: l.pick([]string{"w1", "w2"}), Lease: time.Duration(1+l.rng.IntN(600)) * time.Second}) {
 			l.claims = append(l.claims, engine.Hold{Namespace: "default", ID: t.ID, Token: t.Token})
 		}
 	case 7, 8, 9:
@@ -106,8 +109,10 @@ func (l *lottery) elsewhere() {
 				l.T.Fatal(err)
 			}
 		}
-		got, _ := engine.ClaimTasks(r, &engine.ClaimRequest{Namespace: "other", Queues: []engine.Share{{Queue: "a1"}}, Max: 2, MaxBytes: 1 << 20, Lease: 12 * time.Hour})
-		if _, err := engine.Fail(r, engine.Hold{Namespace: "other", ID: got[0].ID, Token: got[0].Token}, engine.FailRequest{Action: engine.FailDead}); err != nil {
+		got, _ := engine.ClaimTasks(r, &engine.ClaimRequest{Namespace: "other", Queues: []engine.Share{{Queue: "a1"}}, Max: 2, MaxBytes: 1 << 20,
+			Lease: 12 * time.Hour})
+		if _, err := engine.Fail(r, engine.Hold{Namespace: "other", ID: got[0].ID, Token: got[0].Token},
+			engine.FailRequest{Action: engine.FailDead}); err != nil {
 			l.T.Fatal(err)
 		}
 	})
@@ -203,11 +208,13 @@ func wants(f *query.Filter, v *query.View) bool {
 	for _, s := range f.States {
 		state = state || s == x.State
 	}
-	return within && state && (f.Queue == "" || f.Queue == v.Queue) && (f.Not == "" || f.Not != v.Queue) && (f.Type == "" || f.Type == v.Type) &&
-		(f.Tag == "" || slices.Contains(v.Tags, f.Tag)) && (f.Key == "" || f.Key == v.Key) && (f.Worker == "" || f.Worker == x.Claim.Worker) &&
-		strings.Contains(last.Message, f.Error) && (f.Fingerprint == "" || f.Fingerprint == fingerprint.Text(fingerprint.Of(v.Type, fingerprint.Normalize(last.Message)))) &&
-		(f.CreatedAfter == 0 || x.CreatedAt > f.CreatedAfter) && (f.CreatedBefore == 0 || x.CreatedAt < f.CreatedBefore) && bytes.Contains(v.Payload, []byte(f.Text)) &&
-		(f.Payload == nil || f.Payload[1].Value == "1" && bytes.Contains(v.Payload, []byte("fruit")))
+	return within && state && (f.Queue == "" || f.Queue == v.Queue) && (f.Not == "" || f.Not != v.Queue) &&
+		(f.Type == "" || f.Type == v.Type) && (f.Tag == "" || slices.Contains(v.Tags, f.Tag)) && (f.Key == "" || f.Key == v.Key) &&
+		(f.Worker == "" || f.Worker == x.Claim.Worker) && strings.Contains(last.Message, f.Error) && (f.Fingerprint == "" ||
+		f.Fingerprint == fingerprint.Text(fingerprint.Of(v.Type,
+			fingerprint.Normalize(last.Message)))) &&
+		(f.CreatedAfter == 0 || x.CreatedAt > f.CreatedAfter) && (f.CreatedBefore == 0 || x.CreatedAt < f.CreatedBefore) &&
+		bytes.Contains(v.Payload, []byte(f.Text)) && (f.Payload == nil || f.Payload[1].Value == "1" && bytes.Contains(v.Payload, []byte("fruit")))
 }
 
 // expect returns the ids that a filter selects, in order.
@@ -283,7 +290,8 @@ func (l *lottery) filter(all []*query.View) (f query.Filter) {
 // budget returns a random budget, so that a search takes each of its ways, and a list a different one on each page.
 func (l *lottery) budget() query.Budget {
 	any := func(of ...int) int { return of[l.rng.IntN(len(of))] }
-	return query.Budget{Rows: any(1, 2, 7, 1000), Index: any(0, 10, 1000), Kept: any(1, 3, 1000), Scans: any(0, 3, 1000), Lanes: any(0, 2, 1000), Probe: any(1, 5, 1000)}
+	return query.Budget{Rows: any(1, 2, 7, 1000), Index: any(0, 10, 1000), Kept: any(1, 3, 1000), Scans: any(0, 3, 1000),
+		Lanes: any(0, 2, 1000), Probe: any(1, 5, 1000)}
 }
 
 // read reads a complete list, page by page.
@@ -317,7 +325,8 @@ func placeIn(f query.Filter, v *query.View) []byte {
 	return append(binary.BigEndian.AppendUint64(nil, uint64(v.Exec.EndedAt)), v.ID[:]...)
 }
 
-// A search for the claimed and ended tasks of some queues finds the claimed ones, even if other queues have more claimed tasks than a search keeps.
+// A search for the claimed and ended tasks of some queues finds the claimed ones, even if other queues have more
+// claimed tasks than a search keeps.
 func TestSearchFindsClaimedAmongMany(t *testing.T) {
 	engine.FewPerZone(t, 4)
 	w := engine.NewWorld(t)
@@ -339,7 +348,8 @@ func TestSearchFindsClaimedAmongMany(t *testing.T) {
 	}
 	f := query.Filter{Within: []string{"mail"}, States: []task.State{task.Claimed, task.Succeeded}}
 	for _, kept := range []int{1, 3, 20, 21, 40, 41, 1000} {
-		p, err := query.ReadPage(w.Store, "default", f, nil, 10, query.Budget{Rows: 1000, Index: 1000, Kept: kept, Scans: 1000, Lanes: 1000, Probe: 1000})
+		p, err := query.ReadPage(w.Store, "default", f, nil, 10, query.Budget{Rows: 1000, Index: 1000, Kept: kept, Scans: 1000,
+			Lanes: 1000, Probe: 1000})
 		if err != nil || len(p.Tasks) != 1 || p.Tasks[0].ID != want {
 			t.Errorf("a search that keeps %d tasks found %v, %v, want %s", kept, p.Tasks, err, want)
 		}
@@ -351,7 +361,8 @@ func TestSearchAgainstModel(t *testing.T) {
 	engine.FewPerZone(t, 4)
 	for seed := range uint64(12) {
 		rng := rand.New(rand.NewPCG(seed, 4))
-		l := &lottery{World: engine.NewWorld(t), rng: rng, queues: []string{"a1", "a2", "b1"}, types: []string{"x", "y", "z"}, keys: []string{"k", "l", "m"}, skew: seed%2 == 1}
+		l := &lottery{World: engine.NewWorld(t), rng: rng, queues: []string{"a1", "a2", "b1"}, types: []string{"x", "y", "z"},
+			keys: []string{"k", "l", "m"}, skew: seed%2 == 1}
 		if seed%4 == 3 { // more features than a zone records
 			for i := range 300 {
 				l.types = append(l.types, fmt.Sprint("type-", i))
@@ -474,12 +485,15 @@ func TestSearchIsBounded(t *testing.T) {
 	}{
 		{"newest", query.Filter{}, query.BudgetOf(100, 0), 10, 10, 10, false},
 		{"bounded", query.Filter{Key: "none"}, query.BudgetOf(10, 0), 10, 10, 0, false},
-		{"fields of payloads, bounded", query.Filter{Payload: []query.PayloadField{{Path: "a", Value: "1"}}}, query.BudgetOf(10, 0), 10, 10, 0, false},
+		{"fields of payloads, bounded", query.Filter{Payload: []query.PayloadField{{Path: "a", Value: "1"}}}, query.BudgetOf(10, 0), 10, 10, 0,
+			false},
 		{"payloads, bounded", query.Filter{Text: "none"}, query.BudgetOf(10, 0), 10, 10, 0, false},
-		{"by state", query.Filter{States: ready}, query.BudgetOf(1000, 2000), 10, 1000 + 1 + 3, 10, false}, // tasks and lanes: the rare one is in the row of its lane
+		// tasks and lanes: the rare one is in the row of its lane
+		{"by state", query.Filter{States: ready}, query.BudgetOf(1000, 2000), 10, 1000 + 1 + 3, 10, false},
 		{"by state, bounded", query.Filter{States: ready, Text: "none"}, query.BudgetOf(10, 2000), 10, 1004, 0, false},
 		{"by state, too many", query.Filter{States: ready}, query.BudgetOf(1000, 900), 10, 10, 10, false},
-		{"by state, too many queues", query.Filter{States: ready}, query.Budget{Rows: 1000, Index: 2000, Kept: 10, Scans: 1, Lanes: 10, Probe: 10}, 10, 10, 10, false},
+		{"by state, too many queues", query.Filter{States: ready}, query.Budget{Rows: 1000, Index: 2000, Kept: 10, Scans: 1, Lanes: 10,
+			Probe: 10}, 10, 10, 10, false},
 		{"by state and key", query.Filter{States: ready, Key: "rare"}, query.BudgetOf(1000, 900), 10, 1 + 3, 1, true},
 		{"by state and type", query.Filter{States: ready, Type: "rare"}, query.BudgetOf(1000, 900), 10, 1 + 3, 1, true},
 		{"no such state", query.Filter{States: []task.State{task.Claimed}}, query.BudgetOf(1, 1), 10, 0, 0, true},
@@ -491,10 +505,12 @@ func TestSearchIsBounded(t *testing.T) {
 	} {
 		p, err := query.ReadPage(w.Store, "default", c.filter, nil, c.limit, c.most)
 		if err != nil || p.Rows != c.rows || len(p.Tasks) != c.found || (p.Next == nil) != c.whole {
-			t.Errorf("%s: a page has %d tasks from %d rows, complete %t (%v), want %d from %d, %t", c.name, len(p.Tasks), p.Rows, p.Next == nil, err, c.found, c.rows, c.whole)
+			t.Errorf("%s: a page has %d tasks from %d rows, complete %t (%v), want %d from %d, %t", c.name, len(p.Tasks), p.Rows, p.Next == nil, err,
+				c.found, c.rows, c.whole)
 		}
 	}
-	for _, f := range []query.Filter{{Type: "rare", States: ready}, {Type: "rare", Queue: "default"}, {Type: "rare", Not: "dead"}, {Key: "rare"}} {
+	for _, f := range []query.Filter{{Type: "rare", States: ready}, {Type: "rare", Queue: "default"}, {Type: "rare", Not: "dead"},
+		{Key: "rare"}} {
 		var cursor []byte
 		var found []task.ID
 		pages := 0

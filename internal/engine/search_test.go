@@ -15,7 +15,8 @@ func (w *World) rare(queue, typ string) map[task.State]int {
 	w.T.Helper()
 	want := map[task.State]int{task.Dead: 219, task.Poisoned: 3, task.Claimed: 30, task.Retrying: 20, task.Scheduled: 25, task.Cancelled: 40,
 		task.Discarded: 15, task.Succeeded: 60, task.Ready: 10}
-	for _, s := range []task.State{task.Dead, task.Poisoned, task.Claimed, task.Retrying, task.Scheduled, task.Cancelled, task.Discarded, task.Succeeded, task.Ready} {
+	for _, s := range []task.State{task.Dead, task.Poisoned, task.Claimed, task.Retrying, task.Scheduled, task.Cancelled, task.Discarded,
+		task.Succeeded, task.Ready} {
 		for range want[s] {
 			w.Now += 1000
 			spec := task.Spec{Type: typ, Queue: queue, Payload: []byte("x")}
@@ -72,7 +73,8 @@ func (w *World) Bring(id task.ID, queue string, s task.State) {
 	}
 }
 
-// A filter by state, type or error finds its few tasks in one page, reading few rows, however many newer tasks there are in its queue or another.
+// A filter by state, type or error finds its few tasks in one page, reading few rows, however many newer tasks there
+// are in its queue or another.
 func TestSearchReadsFewRows(t *testing.T) {
 	w := NewWorld(t)
 	for _, q := range []string{"mail", "busy", "third"} {
@@ -134,9 +136,11 @@ func TestSearchReadsFewRows(t *testing.T) {
 	}
 	for s, n := range want {
 		if s != task.Ready { // of which the other queue has many
-			searches = append(searches, search{query.Filter{States: []task.State{s}}, n}, search{query.Filter{States: []task.State{s}, Queue: "busy"}, 0})
+			searches = append(searches, search{query.Filter{States: []task.State{s}}, n}, search{query.Filter{States: []task.State{s},
+				Queue: "busy"}, 0})
 		}
-		searches = append(searches, search{query.Filter{States: []task.State{s}, Queue: "mail"}, n}, search{query.Filter{States: []task.State{s}, Type: "mail.rare"}, n})
+		searches = append(searches, search{query.Filter{States: []task.State{s}, Queue: "mail"}, n}, search{query.Filter{States: []task.State{s},
+			Type: "mail.rare"}, n})
 	}
 	for _, leader := range []string{"the same leader", "a new leader"} {
 		for _, s := range searches {

@@ -85,7 +85,8 @@ func (h Hold) stale(verb string, reason, why string, x *schema.Exec) error {
 	return e
 }
 
-// maxAttemptLog bounds the attempt log of a task in each epoch. Releases and snoozes use up no attempt, so nothing else bounds their number.
+// maxAttemptLog bounds the attempt log of a task in each epoch. Releases and snoozes use up no attempt, so nothing else
+// bounds their number.
 const maxAttemptLog = 1000
 
 // endAttempt writes the record of the attempt that this change has ended.

@@ -136,8 +136,9 @@ func (s *story) step(d *datadriven.TestData) string {
 
 func (s *story) enqueueStep(d *datadriven.TestData) string {
 	spec := task.Spec{Type: "job", Queue: arg(d, "queue"), Key: arg(d, "key"), IdempotencyKey: arg(d, "idempotency-key"),
-		Payload: []byte(arg(d, "payload")), Delay: duration(arg(d, "delay")), ExpiresIn: duration(arg(d, "expires-in")), ExpiresAlways: arg(d, "expires-always") != "",
-		Timeout: duration(arg(d, "timeout")), MaxAttempts: number(arg(d, "max-attempts")), Cost: number(arg(d, "cost")), Routed: byRouter, IdempotencyTTL: duration(arg(d, "ttl"))}
+		Payload: []byte(arg(d, "payload")), Delay: duration(arg(d, "delay")), ExpiresIn: duration(arg(d, "expires-in")),
+		ExpiresAlways: arg(d, "expires-always") != "", Timeout: duration(arg(d, "timeout")), MaxAttempts: number(arg(d, "max-attempts")),
+		Cost: number(arg(d, "cost")), Routed: byRouter, IdempotencyTTL: duration(arg(d, "ttl"))}
 	if v := arg(d, "routed"); v != "" {
 		spec.Routed = uint64(number(v))
 	}
@@ -189,7 +190,8 @@ func (s *story) enqueueStep(d *datadriven.TestData) string {
 
 func (s *story) claimStep(d *datadriven.TestData) string {
 	c := engine.ClaimRequest{Max: number(arg(d, "max")), MaxBytes: number(arg(d, "max-bytes")), Lease: duration(arg(d, "lease")),
-		Worker: arg(d, "worker"), ClaimKey: arg(d, "claim-key"), Types: list(d, "types"), Runs: arg(d, "runs") != "", Yields: arg(d, "yields") != ""}
+		Worker: arg(d, "worker"), ClaimKey: arg(d, "claim-key"), Types: list(d, "types"), Runs: arg(d, "runs") != "",
+		Yields: arg(d, "yields") != ""}
 	for _, q := range list(d, "queues") {
 		name, weight, weighted := strings.Cut(q, "=")
 		c.Weighted = weighted
@@ -442,7 +444,8 @@ func ofShare(used, most int64) string {
 	return fmt.Sprintf("%d of %d", used, most)
 }
 
-// slotsStep moves the slots of keys away, or all slots of a queue, and those of others back, forgotten by the shards that had them; or it shows how long the queue's keys, or once keys, must still be looked up here.
+// slotsStep moves the slots of keys away, or all slots of a queue, and those of others back, forgotten by the shards
+// that had them; or it shows how long the queue's keys, or once keys, must still be looked up here.
 func (s *story) slotsStep(d *datadriven.TestData) string {
 	name := d.CmdArgs[0].Key
 	if d.HasArg("keys") {

@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// sweepRest is the interval at which full buckets and idle breakers are forgotten. A deadline for each would cost as much as the tokens do.
+	// sweepRest is the interval at which full buckets and idle breakers are forgotten. A deadline for each would cost as
+	// much as the tokens do.
 	sweepRest = time.Minute
 	// sweepLimit bounds how many are forgotten in one round.
 	sweepLimit = 1000

@@ -36,7 +36,8 @@ func TestCancelReachesOtherShards(t *testing.T) {
 	member := func(i int) task.ID { return task.NewID(2, 1, uint64(i)) }
 	tell := func(i int, turn uint64, s task.State) {
 		w.Round(func(r *engine.Round) {
-			workflow.Receive(r, "default", &outbox.Notice{Group: n.ID, Ref: made.Tasks[i].Message.Spec.Member.Ref, ID: member(i), Revision: turn, State: s})
+			workflow.Receive(r, "default", &outbox.Notice{Group: n.ID, Ref: made.Tasks[i].Message.Spec.Member.Ref, ID: member(i),
+				Revision: turn, State: s})
 			engine.Delivered(r, "default", made.Tasks[i].Message.Request, engine.Accepted{ID: member(i)}, nil)
 		})
 	}
@@ -67,7 +68,8 @@ func TestCancelReachesOtherShards(t *testing.T) {
 	}
 }
 
-// A cancel message that arrives again does not cancel a task that was retried meanwhile, whether it was the message that had ended the task or not.
+// A cancel message that arrives again does not cancel a task that was retried meanwhile, whether it was the message
+// that had ended the task or not.
 func TestCancelArrivesAgain(t *testing.T) {
 	for what, end := range map[string]func(r *engine.Round, id task.ID) error{
 		"the message": func(*engine.Round, task.ID) error { return nil },
@@ -122,7 +124,8 @@ func TestCancelArrivesAgain(t *testing.T) {
 	}
 }
 
-// A group that is limited to some queues has no members and no follow-ups of members elsewhere, and is visible to callers who may see all of them.
+// A group that is limited to some queues has no members and no follow-ups of members elsewhere, and is visible to
+// callers who may see all of them.
 func TestGroupWithinQueues(t *testing.T) {
 	w := engine.NewWorld(t)
 	w.PutQueue("mail", task.DefaultSettings(), false)
@@ -175,11 +178,13 @@ func TestPagesOfGroups(t *testing.T) {
 		limit, want int
 		more        bool
 	}{{1, 1, true}, {99, 99, true}, {249, 249, true}, {250, 250, true}, {251, 250, false}, {1000, 250, false}} {
-		if list, more, err := workflow.Members(w.Store, "default", n.ID, task.ID{}, c.limit); len(list) != c.want || more != c.more || err != nil {
+		if list, more, err := workflow.Members(w.Store, "default", n.ID, task.ID{}, c.limit); len(list) != c.want ||
+			more != c.more || err != nil {
 			t.Errorf("Members listed %d of 250, more: %t, %v, want %d, %t", len(list), more, err, c.want, c.more)
 		}
 	}
-	if list, more, err := workflow.Members(w.Store, "default", task.ID{9}, task.ID{}, 10); list != nil || more || !errors.Is(err, task.ErrNotFound) {
+	if list, more, err := workflow.Members(w.Store, "default", task.ID{9}, task.ID{}, 10); list != nil || more ||
+		!errors.Is(err, task.ErrNotFound) {
 		t.Errorf("Members of an unknown group listed %d, more: %t, %v, want ErrNotFound", len(list), more, err)
 	}
 }
@@ -191,7 +196,8 @@ func TestGroupOfWrongTimes(t *testing.T) {
 	n := &workflow.Call{Namespace: "default", ID: w.NewID()}
 	n.Tasks = []task.Spec{{Type: "a"}, {Type: "a", Then: []task.Spec{{Type: "b", RunAt: w.Now.Time().Add(100 * 365 * 24 * time.Hour)}}}}
 	n.Fill()
-	if _, err := engine.Run(w, func(r *engine.Round) (workflow.Made, error) { return workflow.Make(r, n) }); !errors.Is(err, task.ErrInvalidArgument) {
+	if _, err := engine.Run(w, func(r *engine.Round) (workflow.Made, error) { return workflow.Make(r, n) }); !errors.Is(err,
+		task.ErrInvalidArgument) {
 		t.Errorf("a group with a follow-up in a hundred years: %v, want invalid_argument", err)
 	}
 	if _, err := workflow.Show(w.Store, "default", n.ID); !errors.Is(err, task.ErrNotFound) {

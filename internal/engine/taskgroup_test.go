@@ -62,7 +62,8 @@ func (s *story) groupStep(d *datadriven.TestData) string {
 }
 
 func (s *story) makeGroup(d *datadriven.TestData) string {
-	n := &workflow.Call{Namespace: "default", ID: s.NewID(), Group: task.Group{Name: arg(d, "name"), Tasks: thenOf(arg(d, "tasks")), Open: d.HasArg("open")}}
+	n := &workflow.Call{Namespace: "default", ID: s.NewID(), Group: task.Group{Name: arg(d, "name"), Tasks: thenOf(arg(d, "tasks")),
+		Open: d.HasArg("open")}}
 	for to, field := range map[**task.Spec]string{&n.OnComplete: "on-complete", &n.OnSuccess: "on-success", &n.OnDeath: "on-death"} {
 		if of := thenOf(arg(d, field)); of != nil {
 			*to = &of[0]

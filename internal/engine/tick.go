@@ -16,12 +16,13 @@ const tickLimit = 1000
 // CreateLimit bounds the tasks that schedules create in one round, for the same reason: a new task costs more than one that becomes ready.
 const CreateLimit = 25
 
-// LeaderGrace is the minimum time that a lease lasts after a change of leader, so that holders can extend or settle what they could not while there
-// was no leader. A lease that did not end meanwhile lasts no longer than this after the end of its run.
+// LeaderGrace is the minimum time that a lease lasts after a change of leader, so that holders can extend or settle
+// what they could not while there was no leader. A lease that did not end meanwhile lasts no longer than this after the
+// end of its run.
 const LeaderGrace = 15 * time.Second
 
-// clockDoubt is how far the time of a new leader may be ahead of the previous one. Beyond it the clock may be wrong, and what retention deletes can't
-// be recovered, so retention deletes nothing for that long.
+// clockDoubt is how far the time of a new leader may be ahead of the previous one. Beyond it the clock may be wrong,
+// and what retention deletes can't be recovered, so retention deletes nothing for that long.
 const clockDoubt = time.Hour
 
 // Doubted reports whether the clock is in doubt, and until when retention then deletes nothing.
@@ -40,8 +41,8 @@ func (l *Leader) NextDeadline() store.Time {
 // FirstDeadline returns a time before which there is no deadline.
 func (l *Leader) FirstDeadline() store.Time { return l.timelines.First() }
 
-// Tick does what is due, up to a bound, and reads more of the lanes that a new leader has not read yet. NextDeadline then returns when to call it
-// again.
+// Tick does what is due, up to a bound, and reads more of the lanes that a new leader has not read yet. NextDeadline
+// then returns when to call it again.
 func Tick(r *Round) {
 	readMoreLanes(r)
 	if r.l.FirstDeadline() > r.now {
@@ -109,8 +110,8 @@ func expire(r *Round, ns string, id task.ID, x *schema.Exec) {
 	c.Finish(task.Discarded, task.ReasonExpired)
 }
 
-// discardExpired discards an expired task that a claim has met. After tickLimit of them claims leave the queue alone until the next Tick, which wakes
-// them.
+// discardExpired discards an expired task that a claim has met. After tickLimit of them claims leave the queue alone
+// until the next Tick, which wakes them.
 func (h roundQueue) discardExpired(id task.ID, x *schema.Exec) {
 	r, q := h.r, h.q
 	expire(r, q.ns, id, x)

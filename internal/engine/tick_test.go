@@ -13,13 +13,14 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Whichever tables deadlines are in, and however many are due at the same time, they are handled in order of time, a bounded number per round, and
-// none is left out.
+// Whichever tables deadlines are in, and however many are due at the same time, they are handled in order of time, a
+// bounded number per round, and none is left out.
 func TestDeadlinesPassInOrder(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		w := NewWorld(t)
-		kinds := [][]schema.DeadlineKind{{schema.OnRequest, schema.OnLease}, {schema.OnTick, schema.OnLease}, {schema.OnRequest, schema.OnTick, schema.OnLease, schema.OnLease}, {schema.OnLease}, {schema.OnRequest}}[seed%5]
+		kinds := [][]schema.DeadlineKind{{schema.OnRequest, schema.OnLease}, {schema.OnTick, schema.OnLease}, {schema.OnRequest, schema.OnTick,
+			schema.OnLease, schema.OnLease}, {schema.OnLease}, {schema.OnRequest}}[seed%5]
 		var want []schema.Deadline
 		set := func(many int, span store.Time) {
 			w.Round(func(r *Round) {

@@ -8,8 +8,9 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Transition describes one step in a task's life: its creation, or a change from one state to another. A change within a state (an extension, an
-// edit, a repeated claim) is not a transition, and neither is an enqueue that found an existing task: it writes nothing.
+// Transition describes one step in a task's life: its creation, or a change from one state to another. A change within
+// a state (an extension, an edit, a repeated claim) is not a transition, and neither is an enqueue that found an
+// existing task: it writes nothing.
 //
 // The rows may be read, never written, and only until the leader begins its next round.
 type Transition struct {
@@ -76,8 +77,8 @@ func (c *Change) noteTransition() {
 	c.r.Transitions = append(c.r.Transitions, t)
 }
 
-// noteOutcome sets the outcome of the attempt in the task's last transition. That is the last one of the list, or is followed by a few of other tasks
-// that it caused.
+// noteOutcome sets the outcome of the attempt in the task's last transition. That is the last one of the list, or is
+// followed by a few of other tasks that it caused.
 func (c *Change) noteOutcome(o task.Outcome, f schema.Failure) {
 	for i := len(c.r.Transitions) - 1; i >= 0; i-- {
 		if t := &c.r.Transitions[i]; t.ID == c.id {

@@ -24,7 +24,8 @@ func (w *World) follow(ts []Transition) {
 	}
 }
 
-// dropForgotten must be called before a round is applied: it drops forgotten tasks that the round creates again, with an id derived from the request.
+// dropForgotten must be called before a round is applied: it drops forgotten tasks that the round creates again, with
+// an id derived from the request.
 func (w *World) dropForgotten(ts []Transition) {
 	for i := range ts {
 		if id := ts[i].ID; ts[i].From == nil && w.Told[id].Ended() {
@@ -85,7 +86,8 @@ func (w *World) line(t *Transition) string {
 
 func TestTransitions(t *testing.T) {
 	w := NewWorld(t)
-	a, err := w.Enqueue(task.Spec{Type: "job", Queue: "q", MaxAttempts: 2, Retry: &task.Retry{Initial: 10 * time.Second, Factor: 2, Max: time.Minute}})
+	a, err := w.Enqueue(task.Spec{Type: "job", Queue: "q", MaxAttempts: 2, Retry: &task.Retry{Initial: 10 * time.Second, Factor: 2,
+		Max: time.Minute}})
 	if err != nil {
 		t.Fatal(err)
 	}

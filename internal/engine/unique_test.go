@@ -58,8 +58,8 @@ func TestCheckFindsUniqueKeys(t *testing.T) {
 	}
 }
 
-// While a shard's slots of a queue leave it, tasks whose unique key is held here still belong here: all of them if every slot leaves, and else those
-// that have no key in another slot.
+// While a shard's slots of a queue leave it, tasks whose unique key is held here still belong here: all of them if
+// every slot leaves, and else those that have no key in another slot.
 func TestHeldUniqueKeyStaysWhileSlotsLeave(t *testing.T) {
 	one := task.Spec{Type: "job", Unique: &task.Unique{Key: "k", OnConflict: task.KeepLast}}
 	two := one

@@ -65,7 +65,8 @@ func TestPriorityWeightsAgainstTypes(t *testing.T) {
 		}
 		w.wants(map[string]int{"[b] high": 70, "[b] normal": 20, "[a] low": 90})
 	})
-	t.Run("in turns", func(t *testing.T) { // with one credit for all, the workers for x would only get high tasks, and the others only normal ones
+	// with one credit for all, the workers for x would only get high tasks, and the others only normal ones
+	t.Run("in turns", func(t *testing.T) {
 		w := setting(t, [3]int{10, 10, 1})
 		w.add(task.Spec{Type: "x", Priority: task.High}, task.Spec{Type: "x", Priority: task.Normal})
 		for range 100 {
@@ -89,7 +90,8 @@ func TestQueueWeightsAgainstTypes(t *testing.T) {
 		w.claim(engine.ClaimRequest{Weighted: true, Queues: shares, Types: []string{"b"}}, queue)
 		w.claim(engine.ClaimRequest{Weighted: true, Queues: shares, Types: []string{"a"}}, queue)
 		w.Round(func(r *engine.Round) {
-			engine.PutShare(r, task.SpaceName{Namespace: "default"}, task.Share{Version: w.Index, Amounts: task.Amounts{Backlog: task.NoLimit, Bytes: task.NoLimit}})
+			engine.PutShare(r, task.SpaceName{Namespace: "default"}, task.Share{Version: w.Index, Amounts: task.Amounts{Backlog: task.NoLimit,
+				Bytes: task.NoLimit}})
 		})
 		w.claim(engine.ClaimRequest{Weighted: true, Queues: shares, Types: []string{"b"}}, queue) // the namespace is at its limit
 		w.Round(func(r *engine.Round) {

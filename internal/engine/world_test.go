@@ -121,7 +121,7 @@ func (w *World) Round(calls ...func(r *Round)) {
 func (w *World) readAhead() {
 	if a := w.Leader.ReadAhead(); a != nil {
 		a.Read(w.Store)
-		w.ahead, w.takes = a, w.Index+1+Mix(w.Index)%16
+		w.ahead, w.takes = a, w.Index+1+task.Mix(w.Index)%16
 	}
 }
 
@@ -187,7 +187,7 @@ func (w *World) ForgetMoves(name string) {
 
 func (w *World) NewID() task.ID {
 	w.IDs++
-	return task.NewID(1, int64(w.Now)/1000, Mix(w.IDs))
+	return task.NewID(1, int64(w.Now)/1000, task.Mix(w.IDs))
 }
 
 func (w *World) Enqueue(s task.Spec) (Accepted, error) {
@@ -216,7 +216,7 @@ func (w *World) Claim(c ClaimRequest) (got []Claimed) {
 		c.MaxBytes = 4 << 20
 	}
 	w.IDs++
-	c.Entropy = Mix(w.IDs)
+	c.Entropy = task.Mix(w.IDs)
 	w.Round(func(r *Round) { got, _ = ClaimTasks(r, &c) })
 	return got
 }
@@ -400,8 +400,8 @@ func (w *World) BreakerMemory(name, typ string) (m BreakerMemory, ok bool) {
 	return m, true
 }
 
-// TestPolicies are the policies of worlds, and TestCheck and TestCheckAudit the checkers. The external tests set them, because this package must not
-// import them.
+// TestPolicies are the policies of worlds, and TestCheck and TestCheckAudit the checkers. The external tests set them,
+// because this package must not import them.
 var (
 	TestPolicies   []Policy
 	TestCheck      func(from store.Reader, ns string) []string

@@ -107,11 +107,13 @@ func compareTable(t *testing.T) {
 			t.Fatal(err)
 		}
 	default:
-		t.Errorf("the table in %s does not match access/table.go and the proto files: run go test ./internal/gateway -run TestAccessTable -update", accessDoc)
+		t.Errorf("the table in %s does not match access/table.go and the proto files: run go test ./internal/gateway -run "+
+			"TestAccessTable -update", accessDoc)
 	}
 }
 
-var reachWords = map[access.Reach]string{access.Anyone: "nothing", access.AnyoneAsking: "nothing", access.OfClaims: "queues", access.OfQueues: "queues", access.OfNamespace: "the namespace", access.OfCluster: "the cluster"}
+var reachWords = map[access.Reach]string{access.Anyone: "nothing", access.AnyoneAsking: "nothing", access.OfClaims: "queues",
+	access.OfQueues: "queues", access.OfNamespace: "the namespace", access.OfCluster: "the cluster"}
 
 // accessTable returns the table, with a line for each rpc.
 func accessTable() string {

@@ -111,7 +111,8 @@ func lockedGateway(t *testing.T, k *tokenSet) *Gateway {
 func dialGateway(t testing.TB, g *Gateway) *grpc.ClientConn {
 	l := bufconn.Listen(1 << 20)
 	go func() { _ = g.Serve(l) }()
-	conn, err := grpc.NewClient("passthrough:///pawl", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	conn, err := grpc.NewClient("passthrough:///pawl", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +150,8 @@ func TestRolesOverGRPC(t *testing.T) {
 	conn := dialGateway(t, lockedGateway(t, k))
 	calls := 0
 	eachRPC(func(name string, m protoreflect.MethodDescriptor) {
-		for token, secret := range map[string]string{"": "", "produce": "", "consume": "", "observe": "", "operate": "", "admin": "", "admin of mail*": "", "observer of all": "", "admin of all": ""} {
+		for token, secret := range map[string]string{"": "", "produce": "", "consume": "", "observe": "", "operate": "", "admin": "",
+			"admin of mail*": "", "observer of all": "", "admin of all": ""} {
 			if token != "" {
 				secret = k.secret[token]
 			}
@@ -162,7 +164,8 @@ func TestRolesOverGRPC(t *testing.T) {
 			cancel()
 			calls++
 			got, want := status.Code(err), k.expected(token, access.RPCNeeds()[name])
-			if want == codes.OK && (got == codes.PermissionDenied && !unserved(err) || got == codes.Unauthenticated) || want != codes.OK && got != want {
+			if want == codes.OK && (got == codes.PermissionDenied && !unserved(err) || got == codes.Unauthenticated) ||
+				want != codes.OK && got != want {
 				t.Errorf("%s with token %q: %v, want %v (%v)", name, token, got, want, err)
 			}
 		}
@@ -208,7 +211,8 @@ func TestRolesOverREST(t *testing.T) {
 	k := newTokenSet()
 	k.addAll()
 	g := lockedGateway(t, k)
-	fill := strings.NewReplacer("{id}", "00000000-0000-7000-8000-000000000001", "{queue}", "mail", "{name}", "n", "{node}", "n1", "{shard}", "1", "{worker}", "w")
+	fill := strings.NewReplacer("{id}", "00000000-0000-7000-8000-000000000001", "{queue}", "mail", "{name}", "n", "{node}", "n1", "{shard}",
+		"1", "{worker}", "w")
 	for _, r := range rest.Routes() {
 		if strings.HasSuffix(r.Path, "/events") { // they run forever
 			continue
@@ -227,7 +231,8 @@ func TestRolesOverREST(t *testing.T) {
 		}
 		w := knock(g, r.Method, fill.Replace(r.Path), "", "")
 		if n.Reach == access.Public && w.Code == http.StatusUnauthorized ||
-			n.Reach != access.Public && (w.Code != http.StatusUnauthorized || w.Header().Get("WWW-Authenticate") != "Bearer" || !strings.Contains(w.Body.String(), `"unauthenticated"`)) {
+			n.Reach != access.Public && (w.Code != http.StatusUnauthorized || w.Header().Get("WWW-Authenticate") != "Bearer" ||
+				!strings.Contains(w.Body.String(), `"unauthenticated"`)) {
 			t.Errorf("%s %s without a token: status %d (%s)", r.Method, r.Path, w.Code, w.Body)
 		}
 	}
@@ -297,7 +302,8 @@ func TestRefusalsNameTheMissingRight(t *testing.T) {
 	} {
 		w := knock(g, c.method, c.path, k.secret[c.token], c.namespace)
 		if w.Code != c.status || !strings.Contains(w.Body.String(), c.says) {
-			t.Errorf("%s %s (namespace %q) with token %q: status %d, want %d and %s (%s)", c.method, c.path, c.namespace, c.token, w.Code, c.status, c.says, w.Body)
+			t.Errorf("%s %s (namespace %q) with token %q: status %d, want %d and %s (%s)", c.method, c.path, c.namespace, c.token, w.Code,
+				c.status, c.says, w.Body)
 		}
 	}
 }
@@ -315,7 +321,8 @@ func TestEnqueueKeepsToTheQueues(t *testing.T) {
 		}
 		return s
 	}
-	producer, groups, schedules, mass := pawlv1.NewProducerServiceClient(conn), pawlv1.NewGroupServiceClient(conn), pawlv1.NewScheduleServiceClient(conn), pawlv1.NewOperationServiceClient(conn)
+	producer, groups, schedules, mass := pawlv1.NewProducerServiceClient(conn), pawlv1.NewGroupServiceClient(conn),
+		pawlv1.NewScheduleServiceClient(conn), pawlv1.NewOperationServiceClient(conn)
 	for what, call := range map[string]func() error{
 		"a task":               func() error { _, err := producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: spec("sms")}); return err },
 		"in the default queue": func() error { _, err := producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: spec("")}); return err },
@@ -336,11 +343,13 @@ func TestEnqueueKeepsToTheQueues(t *testing.T) {
 			return err
 		},
 		"one of two callbacks": func() error {
-			_, err := groups.CreateGroup(ctx, &pawlv1.CreateGroupRequest{Tasks: []*pawlv1.TaskSpec{spec("mail")}, OnComplete: spec("mail"), OnDeath: spec("sms")})
+			_, err := groups.CreateGroup(ctx, &pawlv1.CreateGroupRequest{Tasks: []*pawlv1.TaskSpec{spec("mail")}, OnComplete: spec("mail"),
+				OnDeath: spec("sms")})
 			return err
 		},
 		"another of two callbacks": func() error {
-			_, err := groups.CreateGroup(ctx, &pawlv1.CreateGroupRequest{Tasks: []*pawlv1.TaskSpec{spec("mail")}, OnSuccess: spec("sms"), OnDeath: spec("mail")})
+			_, err := groups.CreateGroup(ctx, &pawlv1.CreateGroupRequest{Tasks: []*pawlv1.TaskSpec{spec("mail")}, OnSuccess: spec("sms"),
+				OnDeath: spec("mail")})
 			return err
 		},
 		"what follows in a batch": func() error {
@@ -360,19 +369,23 @@ func TestEnqueueKeepsToTheQueues(t *testing.T) {
 			return err
 		},
 		"a schedule": func() error {
-			_, err := schedules.PutSchedule(ctx, &pawlv1.PutScheduleRequest{Spec: &pawlv1.ScheduleSpec{Name: "s", Cron: new("@daily"), Task: spec("sms")}})
+			_, err := schedules.PutSchedule(ctx, &pawlv1.PutScheduleRequest{Spec: &pawlv1.ScheduleSpec{Name: "s", Cron: new("@daily"),
+				Task: spec("sms")}})
 			return err
 		},
 		"what follows a tick": func() error {
-			_, err := schedules.PutSchedule(ctx, &pawlv1.PutScheduleRequest{Spec: &pawlv1.ScheduleSpec{Name: "s", Cron: new("@daily"), Task: spec("mail", spec("sms"))}})
+			_, err := schedules.PutSchedule(ctx, &pawlv1.PutScheduleRequest{Spec: &pawlv1.ScheduleSpec{Name: "s", Cron: new("@daily"),
+				Task: spec("mail", spec("sms"))}})
 			return err
 		},
 		"a move": func() error {
-			_, err := mass.StartOperation(ctx, &pawlv1.StartOperationRequest{Spec: &pawlv1.OperationSpec{Action: pawlv1.Action_ACTION_MOVE, Filter: &pawlv1.Filter{Queue: new("mail")}, ToQueue: new("sms")}})
+			_, err := mass.StartOperation(ctx, &pawlv1.StartOperationRequest{Spec: &pawlv1.OperationSpec{Action: pawlv1.Action_ACTION_MOVE,
+				Filter: &pawlv1.Filter{Queue: new("mail")}, ToQueue: new("sms")}})
 			return err
 		},
 		"an operation": func() error {
-			_, err := mass.StartOperation(ctx, &pawlv1.StartOperationRequest{Spec: &pawlv1.OperationSpec{Action: pawlv1.Action_ACTION_CANCEL, Filter: &pawlv1.Filter{Queue: new("sms")}}})
+			_, err := mass.StartOperation(ctx, &pawlv1.StartOperationRequest{Spec: &pawlv1.OperationSpec{Action: pawlv1.Action_ACTION_CANCEL,
+				Filter: &pawlv1.Filter{Queue: new("sms")}}})
 			return err
 		},
 	} {
@@ -428,7 +441,8 @@ func TestLongCallsEndWithTheirToken(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Send(&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "mail"}}, Worker: "w"}, Grant: 1}); err != nil {
+		if err := s.Send(&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "mail"}}, Worker: "w"},
+			Grant: 1}); err != nil {
 			t.Fatal(err)
 		}
 		polled := make(chan *httptest.ResponseRecorder, 1)
@@ -505,7 +519,8 @@ func TestRefusedWorkersAreNotCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Recv(); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "mail*") || len(g.cfg.Registry.Counts()) != 0 {
+	if _, err := s.Recv(); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "mail*") ||
+		len(g.cfg.Registry.Counts()) != 0 {
 		t.Errorf("refused stream: %v, with %d workers registered", err, len(g.cfg.Registry.Counts()))
 	}
 }
@@ -572,7 +587,8 @@ func TestQueuesBeyondAToken(t *testing.T) {
 			t.Errorf("%s of another queue: %v, want permission denied", what, e)
 		}
 	}
-	for _, n := range []access.Need{access.NeedOfRPC("/pawl.v1.ProducerService/Steal"), access.NeedOfRPC("/other.Service/Call"), access.NeedOfRoute(&rest.Route{Method: "GET", Path: "/secret"})} {
+	for _, n := range []access.Need{access.NeedOfRPC("/pawl.v1.ProducerService/Steal"), access.NeedOfRPC("/other.Service/Call"),
+		access.NeedOfRoute(&rest.Route{Method: "GET", Path: "/secret"})} {
 		if e, _ := task.AsError(n.Allows(call.Principal)); n.Reach != 0 || e == nil || e.Code != task.CodePermissionDenied {
 			t.Errorf("call that is in no table needs %+v: %v", n, e)
 		}
@@ -580,7 +596,8 @@ func TestQueuesBeyondAToken(t *testing.T) {
 	if n := access.NeedOfRPC("/grpc.health.v1.Health/Check"); n.Reach != access.Public {
 		t.Errorf("the health service needs %+v, want public", n)
 	}
-	if _, err := newGateway(newFake()).services.marker.ListMarkers(limited, &pawlv1.ListMarkersRequest{Queue: new("sms")}); err == nil || !strings.Contains(err.Error(), "is not one of them") {
+	if _, err := newGateway(newFake()).services.marker.ListMarkers(limited, &pawlv1.ListMarkersRequest{Queue: new("sms")}); err == nil ||
+		!strings.Contains(err.Error(), "is not one of them") {
 		t.Errorf("ListMarkers of another queue: %v, want permission denied", err)
 	}
 

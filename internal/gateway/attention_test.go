@@ -23,11 +23,13 @@ func TestWithoutACluster(t *testing.T) {
 		if !strings.HasPrefix(name, "ClusterService/") {
 			continue
 		}
-		if _, err := call(t.Context(), (&stage{names: strings.NewReplacer()}).fill(goodCalls[name])); !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), "does not offer the calls for a cluster") {
+		if _, err := call(t.Context(), (&stage{names: strings.NewReplacer()}).fill(goodCalls[name])); !errors.Is(err, task.ErrWrongState) ||
+			!strings.Contains(err.Error(), "does not offer the calls for a cluster") {
 			t.Errorf("%s without a cluster: %v, want wrong state", name, err)
 		}
 	}
-	if err := (g.services.cluster).Backup(nil, nil); !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), "does not offer the calls for a cluster") {
+	if err := (g.services.cluster).Backup(nil, nil); !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(),
+		"does not offer the calls for a cluster") {
 		t.Errorf("Backup without a cluster: %v, want wrong state", err)
 	}
 	g.services.worker.sendNode(&pipeStream{ctx: t.Context()}) // there is no node to report

@@ -58,7 +58,8 @@ func batchOf(n int) *pawlv1.EnqueueBatchRequest {
 	payload := append(append([]byte(`{"to":"`), make1K()...), `"}`...)
 	r := &pawlv1.EnqueueBatchRequest{}
 	for range n {
-		r.Tasks = append(r.Tasks, &pawlv1.TaskSpec{Type: "mail", Queue: new("default"), Payload: payload, RequestId: new("0199a0e4-0f4c-7001-8000-000000000001")})
+		r.Tasks = append(r.Tasks, &pawlv1.TaskSpec{Type: "mail", Queue: new("default"), Payload: payload,
+			RequestId: new("0199a0e4-0f4c-7001-8000-000000000001")})
 	}
 	return r
 }
@@ -111,7 +112,8 @@ func BenchmarkSettle(b *testing.B) {
 	g := newIdle()
 	r := &pawlv1.SettleRequest{}
 	for range 100 {
-		r.Acks = append(r.Acks, &pawlv1.AckRequest{TaskId: "0199a0e4-0f4c-7001-8000-000000000001", ClaimToken: task.Token{Epoch: 1, Fence: 1, Nonce: 7}.String()})
+		r.Acks = append(r.Acks, &pawlv1.AckRequest{TaskId: "0199a0e4-0f4c-7001-8000-000000000001", ClaimToken: task.Token{Epoch: 1, Fence: 1,
+			Nonce: 7}.String()})
 	}
 	ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
 	b.ReportAllocs()

@@ -48,7 +48,8 @@ func TestResponsesNameRemoteLeader(t *testing.T) {
 		}{{1, []string{"a"}, ""}, {2, []string{"a", "a"}, "n2"}, {2, []string{"a", "b"}, ""}, {0, []string{"a"}, ""}} {
 			f.set(func() { f.leader = c.leader })
 			var trailer metadata.MD
-			if _, err := producer.EnqueueBatch(t.Context(), &pawlv1.EnqueueBatchRequest{Tasks: specs(c.queues...)}, grpc.Trailer(&trailer)); err != nil {
+			if _, err := producer.EnqueueBatch(t.Context(), &pawlv1.EnqueueBatchRequest{Tasks: specs(c.queues...)},
+				grpc.Trailer(&trailer)); err != nil {
 				t.Fatal(err)
 			}
 			got := ""
@@ -71,13 +72,15 @@ func TestStreamsNameNode(t *testing.T) {
 		for _, c := range []struct {
 			m    *cluster.Map
 			want int
-		}{{f.admin.m, 1}, {&cluster.Map{}, 0}, {&cluster.Map{Nodes: f.admin.m.Nodes[:2]}, 1}, {&cluster.Map{Nodes: f.admin.m.Nodes[:1]}, 0}, {nil, 0}} {
+		}{{f.admin.m, 1}, {&cluster.Map{}, 0}, {&cluster.Map{Nodes: f.admin.m.Nodes[:2]}, 1}, {&cluster.Map{Nodes: f.admin.m.Nodes[:1]}, 0},
+			{nil, 0}} {
 			f.set(func() { f.admin.m = c.m })
 			stream, err := pawlv1.NewWorkerServiceClient(conn).Work(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			hello := &pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "a"}}, Order: pawlv1.Order_ORDER_STRICT, Worker: "w"}}
+			hello := &pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "a"}}, Order: pawlv1.Order_ORDER_STRICT,
+				Worker: "w"}}
 			if err := stream.Send(hello); err != nil {
 				t.Fatal(err)
 			}
@@ -93,7 +96,8 @@ func TestStreamsNameNode(t *testing.T) {
 }
 
 // silentCalls are those whose responses come from no data shard: they are about the cluster, or about what nodes know by themselves.
-var silentCalls = regexp.MustCompile(`^(Access|Cluster|Marker|Webhook|WorkerRegistry)Service/|^StatsService/(Get(|Type|Queue)Stats|ListTypes)$|^OperatorService/(DeleteQueue|GetServer)$`)
+var silentCalls = regexp.MustCompile(`^(Access|Cluster|Marker|Webhook|WorkerRegistry)Service/|^StatsService/(Get(|Type|Queue)Stats|` +
+	`ListTypes)$|^OperatorService/(DeleteQueue|GetServer)$`)
 
 // The responses of all other calls carry the state of the shard that they reflect.
 func TestResponsesAreStamped(t *testing.T) {
@@ -129,7 +133,8 @@ type deeds struct {
 	done []task.Action
 }
 
-func (d *deeds) PutQueue(ctx context.Context, action auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (queues.Queue, error) {
+func (d *deeds) PutQueue(ctx context.Context, action auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (queues.Queue,
+	error) {
 	d.done = append(d.done, action.Action)
 	return d.Cluster.PutQueue(ctx, action, ns, name, change)
 }
@@ -149,7 +154,8 @@ func TestQueueActionsAreRecorded(t *testing.T) {
 		t.Errorf("recorded actions = %v, want %v", queues.done, want)
 	}
 	for _, n := range []int{0, -1, contract.MaxParts + 1} {
-		if _, err := s.call("OperatorService/SpreadQueue", s.fill(fmt.Sprintf(`{"queue":"mail","parts":%d}`, n))); !strings.Contains(fmt.Sprint(err), "no shards are named") {
+		if _, err := s.call("OperatorService/SpreadQueue", s.fill(fmt.Sprintf(`{"queue":"mail","parts":%d}`, n))); !strings.Contains(
+			fmt.Sprint(err), "no shards are named") {
 			t.Errorf("SpreadQueue into %d parts: %v", n, err)
 		}
 	}
@@ -206,7 +212,8 @@ func (lentStream) WriteStatus(*status.Status) error  { return nil }
 func TestCallsOnBareStreams(t *testing.T) {
 	g := newGateway(newFake())
 	made := 0
-	_, err := g.unary("/pawl.v1.OperatorService/GetServer", func(any, context.Context, func(any) error, grpc.UnaryServerInterceptor) (any, error) {
+	_, err := g.unary("/pawl.v1.OperatorService/GetServer", func(any, context.Context, func(any) error, grpc.UnaryServerInterceptor) (any,
+		error) {
 		made++
 		return nil, nil
 	})(nil, t.Context(), nil, nil)
@@ -224,7 +231,8 @@ func TestCallsOnBareStreams(t *testing.T) {
 			return nil
 		})
 		if (err == nil) != read || (made == 1) != read || (s.trailer["pawl-shard"] != nil) != read || g.access.Calls.InUse() != 0 {
-			t.Errorf("stream that can be read (%t): %v, run %d times, trailers %v, %d calls in use", read, err, made, s.trailer, g.access.Calls.InUse())
+			t.Errorf("stream that can be read (%t): %v, run %d times, trailers %v, %d calls in use", read, err, made, s.trailer,
+				g.access.Calls.InUse())
 		}
 	}
 }

@@ -46,7 +46,8 @@ func (g *workerService) Claim(ctx context.Context, r *pawlv1.ClaimRequest) (*paw
 		return nil, err
 	}
 	callinfo.Waits(ctx, wait)
-	me := g.registry.Begin(registry.Hello{Namespace: c.Namespace, Name: c.Worker, Address: callinfo.Address(ctx), Queues: registryShares(c.Queues), Types: c.Types})
+	me := g.registry.Begin(registry.Hello{Namespace: c.Namespace, Name: c.Worker, Address: callinfo.Address(ctx),
+		Queues: registryShares(c.Queues), Types: c.Types})
 	defer me.Done()
 	got, quiet, err := g.takeAs(ctx, me, c, wait)
 	if err != nil {

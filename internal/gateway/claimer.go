@@ -25,13 +25,15 @@ func registryRuns(claimed []broker.Claimed, now time.Time) []registry.Run {
 	runs := make([]registry.Run, len(claimed))
 	for i := range claimed {
 		c := &claimed[i]
-		runs[i] = registry.Run{Task: c.ID, Token: c.Token, Type: c.Type, Queue: c.Queue, Attempt: c.Exec.Attempt(), Since: now, LeaseUntil: c.Exec.Claim.Until.Time()}
+		runs[i] = registry.Run{Task: c.ID, Token: c.Token, Type: c.Type, Queue: c.Queue, Attempt: c.Exec.Attempt(), Since: now,
+			LeaseUntil: c.Exec.Claim.Until.Time()}
 	}
 	return runs
 }
 
 // takeAs is take for a worker that claims by a unary call. Quiet is the reason why it gets nothing.
-func (g *claims) takeAs(ctx context.Context, w *registry.Worker, c broker.ClaimCall, wait time.Duration) (got []broker.Claimed, quiet *registry.Quiet, err error) {
+func (g *claims) takeAs(ctx context.Context, w *registry.Worker, c broker.ClaimCall, wait time.Duration) (got []broker.Claimed,
+	quiet *registry.Quiet, err error) {
 	deadline := time.Now().Add(wait)
 	for {
 		quiet, changed := w.Quiet()

@@ -80,7 +80,8 @@ func certify(t *testing.T, ca certs.Pair, name string, hosts ...string) *tls.Cer
 
 // admit adds a token for a certificate, with or without an expiry.
 func (g *certGateway) admit(name, certificate string, r auth.Rights, until ...time.Time) {
-	t := auth.Token{Name: name, Rights: r, Certificate: certificate, Hash: auth.HashOfCertificate(certificate), CreatedAt: store.TimeOf(time.Now())}
+	t := auth.Token{Name: name, Rights: r, Certificate: certificate, Hash: auth.HashOfCertificate(certificate),
+		CreatedAt: store.TimeOf(time.Now())}
 	for _, end := range until {
 		t.ExpiresAt = store.TimeOf(end)
 	}
@@ -166,9 +167,11 @@ func TestClientCertificates(t *testing.T) {
 		g.is("also if it is nobody's", g.me(billing, bearer.New()), "the token is not known")
 		g.is("also if it is none", g.me(billing, "x"), "malformed token")
 		g.is("also if it is empty", g.me(billing, " "), "the scheme Bearer has no token")
-		g.is("one without a token", g.me(certify(g.t, g.ca, "nobody"), ""), "no token exists for the certificate (uri:pawl://client/nobody subject:CN=nobody)")
+		g.is("one without a token", g.me(certify(g.t, g.ca, "nobody"), ""),
+			"no token exists for the certificate (uri:pawl://client/nobody subject:CN=nobody)")
 		g.is("that of two tokens", g.me(certify(g.t, g.ca, "plain", "mail.example.com"), ""), `is that of two tokens, "host" and "subject"`)
-		g.is("a token that has expired", g.me(certify(g.t, g.ca, "late"), ""), `token "late", of the certificate "uri:pawl://client/late": it expired`)
+		g.is("a token that has expired", g.me(certify(g.t, g.ca, "late"), ""),
+			`token "late", of the certificate "uri:pawl://client/late": it expired`)
 		g.is("another authority", g.me(certify(g.t, newAuthority(g.t), "billing"), ""), "no connection")
 		g.is("none", g.me(nil, ""), "a token is required")
 		g.is("a token without a certificate", g.me(nil, secret), "oncall by ")
@@ -214,7 +217,8 @@ func TestClientCertificatesEnd(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := stream.Send(&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "mail"}}, Worker: "w"}, Grant: 1}); err != nil {
+				if err := stream.Send(&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "mail"}}, Worker: "w"},
+					Grant: 1}); err != nil {
 					t.Fatal(err)
 				}
 				if code := whoAmI(conn); code != codes.OK {
@@ -331,7 +335,8 @@ func TestCertificateNamesAreValid(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for _, name := range []string{"", "billing", "CN=billing", "uri:", "dns:Mail.example.com", "ip:10.0.0.1", "subject:a\nb", "uri:" + strings.Repeat("a", 512)} {
+	for _, name := range []string{"", "billing", "CN=billing", "uri:", "dns:Mail.example.com", "ip:10.0.0.1", "subject:a\nb",
+		"uri:" + strings.Repeat("a", 512)} {
 		if err := auth.CheckCertificate("certificate", name); err == nil || !strings.Contains(err.Error(), "certificate: ") {
 			t.Errorf("CheckCertificate(%.20q) = %v", name, err)
 		}

@@ -45,8 +45,8 @@ type fakeAdmin struct {
 	refuses  error
 }
 
-// newFakeAdmin returns a cluster in which n1 leads, n2 drains and catches up, and n3 has not been heard from. A fourth node was removed, and
-// shard 2 has no leader.
+// newFakeAdmin returns a cluster in which n1 leads, n2 drains and catches up, and n3 has not been heard from. A fourth
+// node was removed, and shard 2 has no leader.
 func newFakeAdmin() *fakeAdmin {
 	nodes := []cluster.Node{
 		{Number: 1, Name: "n1", PeerAddress: "10.0.0.1:7296", APIAddress: "10.0.0.1:7295", State: cluster.Active, Version: "0.1.0"},
@@ -56,17 +56,19 @@ func newFakeAdmin() *fakeAdmin {
 	}
 	shards := make([]cluster.Shard, 3)
 	for id := range shards {
-		shards[id] = cluster.Shard{ID: uint32(id), Replicas: []cluster.Replica{{ID: 1, Node: 1}, {ID: 2, Node: 2}, {ID: 4, Node: 4}}, Leaving: []uint64{4}}
+		shards[id] = cluster.Shard{ID: uint32(id), Replicas: []cluster.Replica{{ID: 1, Node: 1}, {ID: 2, Node: 2}, {ID: 4, Node: 4}},
+			Leaving: []uint64{4}}
 	}
 	shards[1].Preferred = 1
 	settings := system.Settings{Replication: 3, Level: 1, DataShards: 2}
-	members := []cluster.ReplicaOverview{{ID: 1, Node: 1, Voter: true, Answers: true}, {ID: 2, Node: 2, Answers: true, Snapshotting: true, Lag: 120},
+	members := []cluster.ReplicaOverview{{ID: 1, Node: 1, Voter: true, Answers: true}, {ID: 2, Node: 2, Answers: true,
+		Snapshotting: true, Lag: 120},
 		{ID: 4, Node: 4, Voter: true, Leaving: true, Lag: 7}}
 	return &fakeAdmin{
 		overview: cluster.Overview{Settings: settings,
 			Nodes: []cluster.NodeOverview{
-				{Node: nodes[0], Answers: true, Alive: true, Reported: true, Silent: 500 * time.Millisecond, Replicas: []uint32{0, 1, 2}, Leads: []uint32{0, 1},
-					Report: cluster.Report{DiskFree: 10 << 30, DiskTotal: 40 << 30, ClockOffset: -1500 * time.Microsecond}},
+				{Node: nodes[0], Answers: true, Alive: true, Reported: true, Silent: 500 * time.Millisecond, Replicas: []uint32{0, 1, 2},
+					Leads: []uint32{0, 1}, Report: cluster.Report{DiskFree: 10 << 30, DiskTotal: 40 << 30, ClockOffset: -1500 * time.Microsecond}},
 				{Node: nodes[1], Answers: true, Alive: true, Reported: true, Silent: time.Second, Replicas: []uint32{0, 1, 2}},
 				{Node: nodes[2], Silent: 90 * time.Second},
 			},
@@ -160,25 +162,30 @@ var clusterCalls = []struct {
 	{"GET /cluster", rpcOf(pawlv1.ClusterServiceClient.GetCluster, &pawlv1.GetClusterRequest{}), "overview"},
 	{"GET /cluster/map", rpcOf(pawlv1.ClusterServiceClient.GetMap, &pawlv1.GetMapRequest{}), "map"},
 	{"POST /cluster/nodes/n2/drain", rpcOf(pawlv1.ClusterServiceClient.DrainNode, &pawlv1.DrainNodeRequest{Node: "n2"}), "drain n2"},
-	{"POST /cluster/nodes/n2/undrain", rpcOf(pawlv1.ClusterServiceClient.DrainNode, &pawlv1.DrainNodeRequest{Node: "n2", Undo: true}), "undrain n2"},
+	{"POST /cluster/nodes/n2/undrain", rpcOf(pawlv1.ClusterServiceClient.DrainNode, &pawlv1.DrainNodeRequest{Node: "n2", Undo: true}),
+		"undrain n2"},
 	{"POST /cluster/nodes/n2/remove", rpcOf(pawlv1.ClusterServiceClient.RemoveNode, &pawlv1.RemoveNodeRequest{Node: "n2"}), "remove n2 false"},
-	{`POST /cluster/nodes/n2/remove {"force":true}`, rpcOf(pawlv1.ClusterServiceClient.RemoveNode, &pawlv1.RemoveNodeRequest{Node: "n2", Force: true}),
+	{`POST /cluster/nodes/n2/remove {"force":true}`, rpcOf(pawlv1.ClusterServiceClient.RemoveNode, &pawlv1.RemoveNodeRequest{
+		Node: "n2", Force: true}),
 		"remove n2 true"},
 	{`POST /cluster/shards/1/move {"from":"n2","to":"n3"}`,
 		rpcOf(pawlv1.ClusterServiceClient.MoveReplica, &pawlv1.MoveReplicaRequest{Shard: 1, From: "n2", To: "n3"}), "move 1 n2 n3"},
 	{`POST /cluster/shards/0/transfer {"to":"n2"}`,
 		rpcOf(pawlv1.ClusterServiceClient.TransferLeader, &pawlv1.TransferLeaderRequest{To: new("n2")}), `transfer 0 "n2"`},
-	{"POST /cluster/shards/1/transfer", rpcOf(pawlv1.ClusterServiceClient.TransferLeader, &pawlv1.TransferLeaderRequest{Shard: 1}), `transfer 1 ""`},
+	{"POST /cluster/shards/1/transfer", rpcOf(pawlv1.ClusterServiceClient.TransferLeader, &pawlv1.TransferLeaderRequest{Shard: 1}),
+		`transfer 1 ""`},
 	{`POST /cluster/shards {"total":4}`, rpcOf(pawlv1.ClusterServiceClient.AddShards, &pawlv1.AddShardsRequest{Total: 4}), "shards 4"},
 	{`PUT /cluster/replication {"replication":5}`,
 		rpcOf(pawlv1.ClusterServiceClient.SetReplication, &pawlv1.SetReplicationRequest{Replication: 5}), "replication 5"},
 	{`PUT /cluster/audit-retention {"retention":"48h"}`,
-		rpcOf(pawlv1.ClusterServiceClient.SetAuditRetention, &pawlv1.SetAuditRetentionRequest{Retention: durationpb.New(48 * time.Hour)}), "audit retention 48h0m0s"},
+		rpcOf(pawlv1.ClusterServiceClient.SetAuditRetention, &pawlv1.SetAuditRetentionRequest{Retention: durationpb.New(48 * time.Hour)}),
+		"audit retention 48h0m0s"},
 	{"POST /cluster/raise-level", rpcOf(pawlv1.ClusterServiceClient.RaiseLevel, &pawlv1.RaiseLevelRequest{}), "level"},
 	{"POST /cluster/shards/1/verify", rpcOf(pawlv1.ClusterServiceClient.VerifyShard, &pawlv1.VerifyShardRequest{Shard: 1}), "verify 1"},
 }
 
-func rpcOf[Req any, Resp proto.Message](call func(pawlv1.ClusterServiceClient, context.Context, Req, ...grpc.CallOption) (Resp, error), req Req) func(context.Context, pawlv1.ClusterServiceClient) (proto.Message, error) {
+func rpcOf[Req any, Resp proto.Message](call func(pawlv1.ClusterServiceClient, context.Context, Req, ...grpc.CallOption) (Resp, error),
+	req Req) func(context.Context, pawlv1.ClusterServiceClient) (proto.Message, error) {
 	return func(ctx context.Context, c pawlv1.ClusterServiceClient) (proto.Message, error) {
 		return call(c, ctx, req)
 	}
@@ -287,7 +294,8 @@ func TestClusterRefusalsOverGRPCAndREST(t *testing.T) {
 			}
 			_, err := c.rpc(t.Context(), client)
 			w := restCluster(t, g, c.rest)
-			if e := detailOf(err); e.GetCode() != "wrong_state" || e.GetMessage() != "not now" || w.Code != 409 || !strings.Contains(w.Body.String(), `"detail":"not now"`) {
+			if e := detailOf(err); e.GetCode() != "wrong_state" || e.GetMessage() != "not now" || w.Code != 409 || !strings.Contains(w.Body.String(),
+				`"detail":"not now"`) {
 				t.Errorf("%s: gRPC %v, REST %d %s, want wrong_state", c.rest, err, w.Code, w.Body)
 			}
 		}
@@ -362,7 +370,8 @@ func TestClusterArguments(t *testing.T) {
 	} {
 		err := c.call(t.Context())
 		e, ok := task.AsError(err)
-		if !ok || e.Code != task.CodeInvalidArgument || e.Field != c.field || !strings.HasPrefix(e.Message, c.field+": ") || strings.Count(e.Message, ": ") > 2 {
+		if !ok || e.Code != task.CodeInvalidArgument || e.Field != c.field || !strings.HasPrefix(e.Message, c.field+": ") ||
+			strings.Count(e.Message, ": ") > 2 {
 			t.Errorf("want field %s refused, got %v (%+v)", c.field, err, e)
 		}
 	}
@@ -383,16 +392,19 @@ func TestVerifyReportsDamage(t *testing.T) {
 	if _, err := g.VerifyShard(t.Context(), &pawlv1.VerifyShardRequest{Shard: 1}); err != nil || log.Len() > 0 {
 		t.Errorf("VerifyShard of a sound shard: %v, log %s", err, &log)
 	}
-	for _, found := range []administration.Verification{{Equal: false}, {Equal: true, Problems: []string{"queue \"a\" counts 1, expected 2"}}} {
+	for _, found := range []administration.Verification{{Equal: false},
+		{Equal: true, Problems: []string{"queue \"a\" counts 1, expected 2"}}} {
 		sound := f.admin.found
 		f.admin.found = found
 		log.Reset()
-		if _, err := g.VerifyShard(t.Context(), &pawlv1.VerifyShardRequest{Shard: 1}); err != nil || !strings.Contains(log.String(), "level=ERROR") {
+		if _, err := g.VerifyShard(t.Context(), &pawlv1.VerifyShardRequest{Shard: 1}); err != nil ||
+			!strings.Contains(log.String(), "level=ERROR") {
 			t.Errorf("VerifyShard with %+v: %v, log %s, want an error logged", found, err, &log)
 		}
 		f.admin.found = sound
 	}
-	if _, err := g.SetAuditRetention(t.Context(), &pawlv1.SetAuditRetentionRequest{}); err == nil || !strings.Contains(err.Error(), "is required") {
+	if _, err := g.SetAuditRetention(t.Context(), &pawlv1.SetAuditRetentionRequest{}); err == nil ||
+		!strings.Contains(err.Error(), "is required") {
 		t.Errorf("SetAuditRetention without a retention: %v", err)
 	}
 	f.admin.found.Equal = false

@@ -68,7 +68,8 @@ func TestSettingsAreRead(t *testing.T) {
 	if _, err := convert.TimeOf("at", &timestamppb.Timestamp{Nanos: -1}); err == nil {
 		t.Error("TimeOf accepted an invalid timestamp")
 	}
-	for name, want := range map[string]string{"/pawl.v1.ProducerService/Enqueue": "ProducerService/Enqueue", "/grpc.health.v1.Health/Check": "grpc.health.v1.Health/Check"} {
+	for name, want := range map[string]string{"/pawl.v1.ProducerService/Enqueue": "ProducerService/Enqueue",
+		"/grpc.health.v1.Health/Check": "grpc.health.v1.Health/Check"} {
 		if got := access.RPCName(name); got != want {
 			t.Errorf("RPCName(%s) = %s, want %s", name, got, want)
 		}
@@ -114,7 +115,8 @@ func TestScaleOfIdleQueue(t *testing.T) {
 		if c.ready == 0 {
 			claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("q")})
 		}
-		counted := &countedStats{brief: stats.Brief{Span: time.Minute, Rates: stats.Rates{Readied: c.readied}, Run: histogramOf(c.ended, time.Second)}, day: stats.Report{Run: histogramOf(3, time.Minute)}}
+		counted := &countedStats{brief: stats.Brief{Span: time.Minute, Rates: stats.Rates{Readied: c.readied}, Run: histogramOf(c.ended,
+			time.Second)}, day: stats.Report{Run: histogramOf(3, time.Minute)}}
 		g.cfg.Stats = counted
 		g.wire()
 		p, err := g.services.stats.GetQueueScale(ctx, &pawlv1.GetQueueScaleRequest{Queue: "q"})
@@ -126,7 +128,8 @@ func TestScaleOfIdleQueue(t *testing.T) {
 
 // A list of queues with a trait asks for exactly those counts.
 func TestCountsOfQueues(t *testing.T) {
-	for having, want := range map[string]broker.CountsQuery{contract.QueueDead: {State: task.Dead}, contract.QueuePoisoned: {State: task.Poisoned}, contract.QueueNoWorker: {State: task.Ready, NoWorker: true}, "": {}} {
+	for having, want := range map[string]broker.CountsQuery{contract.QueueDead: {State: task.Dead},
+		contract.QueuePoisoned: {State: task.Poisoned}, contract.QueueNoWorker: {State: task.Ready, NoWorker: true}, "": {}} {
 		g, counted := newGateway(newFake()), &countedStats{}
 		g.cfg.Stats = counted
 		g.wire()
@@ -176,33 +179,38 @@ func TestRelatedIDs(t *testing.T) {
 			t.Errorf("claim outside of groups = %v", p)
 		}
 	}
-	v := &broker.View{Envelope: &schema.Envelope{ID: id}, Exec: &schema.Exec{Links: &schema.Links{}}, Settings: task.Settings{Timeout: time.Minute}}
+	v := &broker.View{Envelope: &schema.Envelope{ID: id}, Exec: &schema.Exec{Links: &schema.Links{}},
+		Settings: task.Settings{Timeout: time.Minute}}
 	if p := convert.TaskProto(v, false); p.GroupId != "" || p.Progress != nil || p.Timeout.AsDuration() != time.Minute {
 		t.Errorf("task without settings of its own = %v", p)
 	}
 	v.Exec.Links.Group, v.Envelope.Timeout = id, time.Second
 	for _, x := range []schema.Exec{{Progress: 50, Links: v.Exec.Links}, {ProgressText: "half", Links: v.Exec.Links}} {
 		v.Exec = &x
-		if p := convert.TaskProto(v, false); p.GroupId != id.String() || p.Progress.GetPercent() != x.Progress || p.Progress.GetMessage() != x.ProgressText || p.Timeout.AsDuration() != time.Second {
+		if p := convert.TaskProto(v, false); p.GroupId != id.String() || p.Progress.GetPercent() != x.Progress ||
+			p.Progress.GetMessage() != x.ProgressText || p.Timeout.AsDuration() != time.Second {
 			t.Errorf("task %+v = %v", x, p)
 		}
 	}
 	view := func(payload int) *broker.View {
-		return &broker.View{Envelope: &schema.Envelope{ID: id, Payload: make([]byte, payload), Parent: &task.Parent{Result: []byte("1")}}, Exec: &schema.Exec{}, Settings: task.DefaultSettings(),
-			Result: broker.Result{Data: []byte("2")}, Checkpoint: []byte("3")}
+		return &broker.View{Envelope: &schema.Envelope{ID: id, Payload: make([]byte, payload), Parent: &task.Parent{Result: []byte("1")}},
+			Exec: &schema.Exec{}, Settings: task.DefaultSettings(), Result: broker.Result{Data: []byte("2")}, Checkpoint: []byte("3")}
 	}
 	for _, x := range []struct {
 		sizes []int
 		want  int
-	}{{[]int{1, 1}, 2}, {[]int{convert.MaxPageBytes + 1, 1}, 1}, {[]int{convert.MaxPageBytes - 1000, 1}, 2}, {[]int{convert.MaxPageBytes / 2, convert.MaxPageBytes/2 + 1, 1}, 1}} {
+	}{{[]int{1, 1}, 2}, {[]int{convert.MaxPageBytes + 1, 1}, 1}, {[]int{convert.MaxPageBytes - 1000, 1}, 2},
+		{[]int{convert.MaxPageBytes / 2, convert.MaxPageBytes/2 + 1, 1}, 1}} {
 		var views []*broker.View
 		for _, n := range x.sizes {
 			views = append(views, view(n))
 		}
-		if items, fit := convert.TasksProto(views, true); fit != x.want || len(items) != fit || items[0].Parent.Result == nil || items[0].Result == nil || items[0].Checkpoint == nil {
+		if items, fit := convert.TasksProto(views, true); fit != x.want || len(items) != fit || items[0].Parent.Result == nil ||
+			items[0].Result == nil || items[0].Checkpoint == nil {
 			t.Errorf("tasks of %v bytes: %d fit, want %d", x.sizes, fit, x.want)
 		}
-		if items, fit := convert.TasksProto(views, false); fit != len(views) || items[0].Payload != nil || items[0].Parent.Result != nil || items[0].Result != nil || items[0].Checkpoint != nil {
+		if items, fit := convert.TasksProto(views, false); fit != len(views) || items[0].Payload != nil || items[0].Parent.Result != nil ||
+			items[0].Result != nil || items[0].Checkpoint != nil {
 			t.Errorf("tasks of %v bytes without payloads: %d fit", x.sizes, fit)
 		}
 	}
@@ -219,7 +227,8 @@ func TestRelatedIDs(t *testing.T) {
 	}
 	l := task.Limits{Payload: 3}
 	for data, code := range map[string]task.Code{"": "", "123": "", "1234": task.CodePayloadTooLarge, "{": task.CodeInvalidArgument} {
-		if e, _ := task.AsError(convert.CheckData("payload", []byte(data), "", l)); (e == nil) != (code == "") || e != nil && (e.Code != code || e.Field != "payload") {
+		if e, _ := task.AsError(convert.CheckData("payload", []byte(data), "", l)); (e == nil) != (code == "") || e != nil &&
+			(e.Code != code || e.Field != "payload") {
 			t.Errorf("CheckData(%q): %v, want %q", data, e, code)
 		}
 	}
@@ -230,8 +239,10 @@ func TestRelatedIDs(t *testing.T) {
 	if p := convert.ScheduleProto(&s); len(p.Coming) != 2 || p.Last != nil || p.Paused {
 		t.Errorf("ScheduleProto = %v", p)
 	}
-	for _, n := range []*pawlv1.TaskSpec{{Type: "a", Then: []*pawlv1.TaskSpec{nil}}, {Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b", Priority: 9}}}} {
-		if e, _ := task.AsError(func() error { _, err := convert.SpecOf(n, task.DefaultLimits()); return err }()); e == nil || !strings.HasPrefix(e.Field, "then[0]") {
+	for _, n := range []*pawlv1.TaskSpec{{Type: "a", Then: []*pawlv1.TaskSpec{nil}},
+		{Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b", Priority: 9}}}} {
+		if e, _ := task.AsError(func() error { _, err := convert.SpecOf(n, task.DefaultLimits()); return err }()); e == nil ||
+			!strings.HasPrefix(e.Field, "then[0]") {
 			t.Errorf("SpecOf(%v): %v, want then[0] refused", n, e)
 		}
 	}
@@ -270,7 +281,8 @@ func TestPagesFitIntoMessages(t *testing.T) {
 		t.Errorf("pages have %v tasks, %d in total", pages, len(seen))
 	}
 	one := func(n int) []*broker.View {
-		return []*broker.View{{Envelope: &schema.Envelope{Payload: make([]byte, n)}, Exec: &schema.Exec{}}, {Envelope: &schema.Envelope{}, Exec: &schema.Exec{}}}
+		return []*broker.View{{Envelope: &schema.Envelope{Payload: make([]byte, n)}, Exec: &schema.Exec{}}, {Envelope: &schema.Envelope{},
+			Exec: &schema.Exec{}}}
 	}
 	if _, fit := convert.TasksProto(one(convert.MaxPageBytes+1), true); fit != 1 {
 		t.Errorf("%d tasks fit, want only the first, which is too large by itself", fit)
@@ -340,7 +352,8 @@ func TestLongInputIsTruncated(t *testing.T) {
 	g.access = access.NewGuard(g.cfg.Auth, g.cfg.Hosts, g.cfg.Limits.Payload, g.cfg.Logger, nil)
 	g.wire()
 	unlimited, _ := callinfo.Begin(t.Context(), task.InterfaceGRPC, "test")
-	_, metric := g.services.scaler.GetMetrics(unlimited, &keda.GetMetricsRequest{ScaledObjectRef: &keda.ScaledObjectRef{ScalerMetadata: map[string]string{"queue": "q"}}, MetricName: long})
+	_, metric := g.services.scaler.GetMetrics(unlimited, &keda.GetMetricsRequest{ScaledObjectRef: &keda.ScaledObjectRef{
+		ScalerMetadata: map[string]string{"queue": "q"}}, MetricName: long})
 	_, hosts := listen.ParseHosts([]string{long + "/"})
 	w := httptest.NewRecorder()
 	listen.OnlyLocal(http.NotFoundHandler()).ServeHTTP(w, &http.Request{Host: long})
@@ -350,7 +363,8 @@ func TestLongInputIsTruncated(t *testing.T) {
 		most int
 	}{
 		"queue":  {callinfo.MayUse(ctx, long), 64},
-		"metric": {metric, 256}, "hosts": {hosts, 300}, "host": {stray, 300}, "local host": {w.Body, 300}, "host in the log": {logged.String(), 300}, "address": {callinfo.HostOf(long), 64}, "host of an address": {callinfo.HostOf(long + ":1"), 64},
+		"metric": {metric, 256}, "hosts": {hosts, 300}, "host": {stray, 300}, "local host": {w.Body, 300}, "host in the log": {logged.String(),
+			300}, "address": {callinfo.HostOf(long), 64}, "host of an address": {callinfo.HostOf(long + ":1"), 64},
 	} {
 		if repeated := regexp.MustCompile("x{9,}").FindString(fmt.Sprint(c.said)); len(repeated) != c.most {
 			t.Errorf("%s: %d bytes are repeated, want %d: %.400v", what, len(repeated), c.most, c.said)
@@ -388,7 +402,8 @@ func TestGatewaysHaveDefaults(t *testing.T) {
 
 // A percentage is never negative zero, members are limited together, and a worker is returned with all known fields.
 func TestEdgeCases(t *testing.T) {
-	s, err := convert.ExtendOf("n", &pawlv1.ExtendRequest{TaskId: someID, ClaimToken: claimToken, Progress: &pawlv1.Progress{Percent: math.Copysign(0, -1)}})
+	s, err := convert.ExtendOf("n", &pawlv1.ExtendRequest{TaskId: someID, ClaimToken: claimToken, Progress: &pawlv1.Progress{
+		Percent: math.Copysign(0, -1)}})
 	if err != nil || math.Signbit(s.Extend.Progress.Percent) {
 		t.Errorf("progress was decoded as %v, %v", s.Extend, err)
 	}
@@ -401,8 +416,10 @@ func TestEdgeCases(t *testing.T) {
 		}
 	}
 	at := time.Unix(100, 0)
-	w := workerProto(&registry.Info{Lost: &registry.Lost{At: at, Reason: "silent"}, Quiet: &registry.Quiet{By: "lena", Reason: "deploy", At: at, Until: at.Add(time.Hour)}})
-	if w.GetLostAt().AsTime().Unix() != 100 || w.GetLostReason() != "silent" || w.GetQuiet().GetBy() != "lena" || w.GetQuiet().GetReason() != "deploy" || w.GetQuiet().GetUntil().AsTime().Unix() != 3700 || w.GetQuiet().GetAt().AsTime().Unix() != 100 {
+	w := workerProto(&registry.Info{Lost: &registry.Lost{At: at, Reason: "silent"}, Quiet: &registry.Quiet{By: "lena", Reason: "deploy",
+		At: at, Until: at.Add(time.Hour)}})
+	if w.GetLostAt().AsTime().Unix() != 100 || w.GetLostReason() != "silent" || w.GetQuiet().GetBy() != "lena" ||
+		w.GetQuiet().GetReason() != "deploy" || w.GetQuiet().GetUntil().AsTime().Unix() != 3700 || w.GetQuiet().GetAt().AsTime().Unix() != 100 {
 		t.Errorf("worker = %v", w)
 	}
 }
@@ -456,7 +473,8 @@ func (countless) CountWorkers(_ context.Context, _ string, queues []string) verb
 type lossyCounts struct{ fakeStats }
 
 func (lossyCounts) QueueCounts(context.Context, broker.CountsQuery) verb.Partial[[]broker.QueueCount] {
-	return verb.Partial[[]broker.QueueCount]{Value: []broker.QueueCount{{Queue: "a", N: 1}, {Queue: "b", N: 2}}, Missing: []verb.Missing{{Shard: 3, Why: "hangs"}}}
+	return verb.Partial[[]broker.QueueCount]{Value: []broker.QueueCount{{Queue: "a", N: 1}, {Queue: "b", N: 2}},
+		Missing: []verb.Missing{{Shard: 3, Why: "hangs"}}}
 }
 
 // Queues are listed although a shard and a node don't answer. The list names everything that is missing, each queue what its numbers lack.
@@ -499,7 +517,8 @@ func TestQueueListsNameWhatIsMissing(t *testing.T) {
 				want, depth = "n7 0 hangs;  2 has no leader; ", 0
 			}
 			if words(q.GetMissing()) != want || q.GetDepth().GetScheduled() != depth {
-				t.Errorf("queue %s has %d scheduled, and lacks %q; want %d and %q", q.GetQueue(), q.GetDepth().GetScheduled(), words(q.GetMissing()), depth, want)
+				t.Errorf("queue %s has %d scheduled, and lacks %q; want %d and %q", q.GetQueue(), q.GetDepth().GetScheduled(), words(q.GetMissing()),
+					depth, want)
 			}
 		}
 	}
@@ -521,7 +540,8 @@ func TestUncountedQueues(t *testing.T) {
 	g.cfg.Stats = newFakeStats()
 	g.wire()
 	q, other := &pawlv1.Queue{Queue: "mail", Depth: &pawlv1.Depth{Ready: 7}}, &pawlv1.Queue{Queue: "sms"}
-	if g.services.operator.SetLately(ctx, stats.Hour, q, other); q.Rates == nil || q.Series == nil || other.Series == nil || q.Workers != nil || q.GetRates().GetIn() == other.GetRates().GetIn() {
+	if g.services.operator.SetLately(ctx, stats.Hour, q, other); q.Rates == nil || q.Series == nil || other.Series == nil ||
+		q.Workers != nil || q.GetRates().GetIn() == other.GetRates().GetIn() {
 		t.Errorf("queues with counts = %v, %v", q, other)
 	}
 	q = &pawlv1.Queue{Queue: "mail"}
@@ -538,12 +558,14 @@ func TestOtherPagesFitIntoMessages(t *testing.T) {
 	ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
 	verbtest.On(f.table(), broker.GroupMembers, func(context.Context, *broker.MemberList) (out broker.MembersListed, err error) {
 		for i := range tasks {
-			out.Members.Members = append(out.Members.Members, broker.GroupMember{Ref: task.ID{15: byte(i + 1)}, Result: broker.Result{Data: make([]byte, size)}})
+			out.Members.Members = append(out.Members.Members, broker.GroupMember{Ref: task.ID{15: byte(i + 1)},
+				Result: broker.Result{Data: make([]byte, size)}})
 		}
 		return out, nil
 	})
 	members, err := g.services.group.ListGroupMembers(ctx, &pawlv1.ListGroupMembersRequest{GroupId: someID})
-	if err != nil || len(members.Items) != 11 || members.NextCursor != convert.EncodeCursor(convert.MemberCursor, append(make([]byte, 15), 11)) {
+	if err != nil || len(members.Items) != 11 || members.NextCursor != convert.EncodeCursor(convert.MemberCursor,
+		append(make([]byte, 15), 11)) {
 		t.Errorf("page has %d members, next cursor %q, %v", len(members.GetItems()), members.GetNextCursor(), err)
 	}
 	// of returns a member that takes exactly n bytes of a response.
@@ -557,7 +579,8 @@ func TestOtherPagesFitIntoMessages(t *testing.T) {
 	for _, x := range []struct {
 		sizes []int
 		want  int
-	}{{[]int{convert.MaxPageBytes + 1}, 1}, {[]int{convert.MaxPageBytes + 1, 1000}, 1}, {[]int{convert.MaxPageBytes - 1000, 1000}, 2}, {[]int{convert.MaxPageBytes - 1000, 1001}, 1}} {
+	}{{[]int{convert.MaxPageBytes + 1}, 1}, {[]int{convert.MaxPageBytes + 1, 1000}, 1}, {[]int{convert.MaxPageBytes - 1000, 1000}, 2},
+		{[]int{convert.MaxPageBytes - 1000, 1001}, 1}} {
 		verbtest.On(f.table(), broker.GroupMembers, func(context.Context, *broker.MemberList) (out broker.MembersListed, err error) {
 			for _, n := range x.sizes {
 				out.Members.Members = append(out.Members.Members, of(n))
@@ -566,7 +589,8 @@ func TestOtherPagesFitIntoMessages(t *testing.T) {
 		})
 		members, err := g.services.group.ListGroupMembers(ctx, &pawlv1.ListGroupMembersRequest{GroupId: someID})
 		if err != nil || len(members.Items) != x.want || (members.NextCursor != "") != (x.want < len(x.sizes)) {
-			t.Errorf("members of %v bytes: page has %d, want %d; next cursor %q (%v)", x.sizes, len(members.GetItems()), x.want, members.GetNextCursor(), err)
+			t.Errorf("members of %v bytes: page has %d, want %d; next cursor %q (%v)", x.sizes, len(members.GetItems()), x.want,
+				members.GetNextCursor(), err)
 		}
 	}
 	for n, cut := range map[int]bool{contract.MaxPage: false, contract.MaxPage + 1: true} {
@@ -576,7 +600,8 @@ func TestOtherPagesFitIntoMessages(t *testing.T) {
 			}
 			return out, nil
 		})
-		if got, err := (g.services.operator).GroupDead(ctx, &pawlv1.GroupDeadRequest{}); err != nil || len(got.Groups) != contract.MaxPage || got.Partial != cut {
+		if got, err := (g.services.operator).GroupDead(ctx, &pawlv1.GroupDeadRequest{}); err != nil || len(got.Groups) != contract.MaxPage ||
+			got.Partial != cut {
 			t.Errorf("%d groups: page has %d, partial %t, %v", n, len(got.GetGroups()), got.GetPartial(), err)
 		}
 	}
@@ -627,10 +652,12 @@ func TestTypesAreComparedAroundATime(t *testing.T) {
 	ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
 	around := time.Now().Add(-10 * time.Second).Truncate(time.Second)
 	got, err := g.services.stats.GetTypeStats(ctx, &pawlv1.GetTypeStatsRequest{Type: "welcome", Around: timestamppb.New(around)})
-	if c := got.GetComparison(); err != nil || !c.GetAround().AsTime().Equal(around) || c.GetBefore().GetStart().GetSeconds() != 1 || c.GetAfter().GetStart().GetSeconds() != 2 {
+	if c := got.GetComparison(); err != nil || !c.GetAround().AsTime().Equal(around) || c.GetBefore().GetStart().GetSeconds() != 1 ||
+		c.GetAfter().GetStart().GetSeconds() != 2 {
 		t.Errorf("comparison around %v = %v, %v", around, c, err)
 	}
-	if got, err := (g.services.stats).GetTypeStats(ctx, &pawlv1.GetTypeStatsRequest{Type: "welcome"}); err != nil || got.GetComparison() != nil {
+	if got, err := (g.services.stats).GetTypeStats(ctx, &pawlv1.GetTypeStatsRequest{Type: "welcome"}); err != nil ||
+		got.GetComparison() != nil {
 		t.Errorf("comparison without a time = %v, %v", got.GetComparison(), err)
 	}
 }

@@ -60,7 +60,8 @@ func (g *operatorService) GroupDead(ctx context.Context, r *pawlv1.GroupDeadRequ
 	if len(groups) > contract.MaxPage {
 		groups, partial = groups[:contract.MaxPage], true
 	}
-	out := &pawlv1.GroupDeadResponse{Partial: partial, Missing: convert.MissingProto(found.Missing), Groups: make([]*pawlv1.DeadGroup, len(groups))}
+	out := &pawlv1.GroupDeadResponse{Partial: partial, Missing: convert.MissingProto(found.Missing),
+		Groups: make([]*pawlv1.DeadGroup, len(groups))}
 	for i, d := range groups {
 		out.Groups[i] = &pawlv1.DeadGroup{Fingerprint: broker.PrintText(d.Fingerprint), Type: d.Type, Message: d.Message, Count: d.Count,
 			FirstAt: convert.TimeProto(d.First), LastAt: convert.TimeProto(d.Last), SampleTaskId: d.Sample.String(),

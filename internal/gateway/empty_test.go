@@ -34,20 +34,22 @@ var mayBeEmpty = map[string]string{
 	"reason":       ofPeople, "message": ofPeople, "stack": ofPeople, "GroupService/CreateGroup name": ofPeople, "error.type": ofPeople,
 	"payload": asData, "result": asData, "checkpoint": asData, "payload.value": "a value to compare with",
 	"worker": noWorker, "host": noWorker, "version": noWorker, "instance": noWorker,
-	"types": asList, "kinds": asList, "states": asList, "WebhookService/AddWebhook queues": asList, "WebhookService/SetWebhook queues": asList, "MarkerService/AddMarker queues": asList, "events": asList, "tags": asList, "headers": asList, "keys": asList, "breakers": asList,
-	"task_ids": "without ids, a filter is required",
-	"shards":   "without shards, parts is required",
+	"types": asList, "kinds": asList, "states": asList, "WebhookService/AddWebhook queues": asList, "WebhookService/SetWebhook queues": asList,
+	"MarkerService/AddMarker queues": asList, "events": asList, "tags": asList, "headers": asList, "keys": asList, "breakers": asList,
+	"task_ids": "without ids, a filter is required", "shards": "without shards, parts is required",
 }
 
 // streams are requests of the rpcs that goodCalls leaves out.
 var streams = map[string]string{
-	"ProducerService/Produce":  `{"tasks":[{"type":"a","queue":"mail"}]}`,
-	"WorkerService/Work":       `{"hello":{"queues":[{"queue":"mail"}]},"settle":{"acks":[{$claim}],"fails":[{$claim}],"extends":[{$claim}],"releases":[{$claim}]}}`,
+	"ProducerService/Produce": `{"tasks":[{"type":"a","queue":"mail"}]}`,
+	"WorkerService/Work": `{"hello":{"queues":[{"queue":"mail"}]},"settle":{"acks":[{$claim}],"fails":[{$claim}],"extends":[{$claim}],` +
+		`"releases":[{$claim}]}}`,
 	"EventService/WatchEvents": `{}`,
 	"ClusterService/Backup":    `{}`,
 }
 
-// empties returns what stands for nothing in a field: an empty text, a list with an empty text, or a time that callers' languages have for none.
+// empties returns what stands for nothing in a field: an empty text, a list with an empty text, or a time that callers'
+// languages have for none.
 func empties(f protoreflect.FieldDescriptor) (all []func(protoreflect.Message)) {
 	set := func(v protoreflect.Value) {
 		all = append(all, func(m protoreflect.Message) { m.Set(f, v) })
@@ -96,7 +98,8 @@ func TestNothingEmptyIsTaken(t *testing.T) {
 				}
 				answer, err := firstAnswer(t, conn, m, in)
 				said := fmt.Sprint(err, answer)
-				if status.Code(err) != codes.InvalidArgument && !strings.Contains(said, "invalid_argument") || !strings.Contains(said, strings.TrimSuffix(string(last.Name()), "s")) {
+				if status.Code(err) != codes.InvalidArgument && !strings.Contains(said, "invalid_argument") ||
+					!strings.Contains(said, strings.TrimSuffix(string(last.Name()), "s")) {
 					t.Errorf("%s given as %d: %.200s", of, i, said)
 				}
 			}
@@ -110,7 +113,8 @@ func TestNothingEmptyIsTaken(t *testing.T) {
 }
 
 // firstAnswer calls an rpc, and returns its first answer.
-func firstAnswer(t *testing.T, conn *grpc.ClientConn, m protoreflect.MethodDescriptor, in protoreflect.ProtoMessage) (*dynamicpb.Message, error) {
+func firstAnswer(t *testing.T, conn *grpc.ClientConn, m protoreflect.MethodDescriptor, in protoreflect.ProtoMessage) (*dynamicpb.Message,
+	error) {
 	d := &grpc.StreamDesc{ClientStreams: m.IsStreamingClient(), ServerStreams: m.IsStreamingServer()}
 	s, err := conn.NewStream(t.Context(), d, fmt.Sprintf("/%s/%s", m.Parent().FullName(), m.Name()))
 	if err == nil {
@@ -129,9 +133,9 @@ func firstAnswer(t *testing.T, conn *grpc.ClientConn, m protoreflect.MethodDescr
 // emptyInREST are the fields and parameters of REST that may be empty, and the reasons.
 var emptyInREST = map[string]string{
 	"cursor": mayBeEmpty["cursor"], "content_type": mayBeEmpty["content_type"], "payload": asData, "checkpoint": asData,
-	"reason": ofPeople, "message": ofPeople, "stack": ofPeople, "POST /api/v1/groups name": ofPeople, "error.type": ofPeople, "worker": noWorker,
-	"POST /api/v1/groups tasks": "an open group begins without members",
-	"tags":                      "a task has none", "then": "a task has no follow-ups",
+	"reason": ofPeople, "message": ofPeople, "stack": ofPeople, "POST /api/v1/groups name": ofPeople, "error.type": ofPeople,
+	"worker": noWorker, "POST /api/v1/groups tasks": "an open group begins without members",
+	"tags": "a task has none", "then": "a task has no follow-ups",
 }
 
 // REST refuses an empty string, list or item in each field of a body and in each parameter of a query that its description has.
@@ -159,7 +163,8 @@ func TestNothingEmptyIsTakenByREST(t *testing.T) {
 		path = strings.ReplaceAll(path, "{id}", s.names.Replace("$ready"))
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, httptest.NewRequest(method, "http://localhost:7295"+path+query, strings.NewReader(body)))
-		if last := name[strings.LastIndex(name, ".")+1:]; w.Code != 400 && !strings.Contains(w.Body.String(), `"invalid_argument"`) || !strings.Contains(w.Body.String(), last) {
+		if last := name[strings.LastIndex(name, ".")+1:]; w.Code != 400 && !strings.Contains(w.Body.String(), `"invalid_argument"`) ||
+			!strings.Contains(w.Body.String(), last) {
 			t.Errorf("%s %s%s with %s as %s: %d %.300s", method, path, query, name, as, w.Code, w.Body)
 		}
 	}
@@ -207,7 +212,9 @@ func TestNothingEmptyIsTakenByREST(t *testing.T) {
 						empties = []any{""}
 					case kind == "array":
 						items := resolve(of["items"].(map[string]any))
-						if empties = []any{[]any{}}; items["type"] == "string" && name != "places" && !(name == "queues" && strings.HasPrefix(path, "/api/v1/webhooks")) { // checked elsewhere
+						// checked elsewhere
+						if empties = []any{[]any{}}; items["type"] == "string" && name != "places" &&
+							!(name == "queues" && strings.HasPrefix(path, "/api/v1/webhooks")) {
 							empties = append(empties, []any{""})
 						}
 						if items["type"] == "object" && depth < 3 {

@@ -59,8 +59,8 @@ func (g *producerService) Enqueue(ctx context.Context, r *pawlv1.EnqueueRequest)
 	return &pawlv1.EnqueueResponse{Task: out}, nil
 }
 
-// EnqueueBatch enqueues many tasks. Each has its own result, unless the node is not ready for any of them: then the call is refused, so that the
-// client goes to another node.
+// EnqueueBatch enqueues many tasks. Each has its own result, unless the node is not ready for any of them: then the
+// call is refused, so that the client goes to another node.
 func (g *producerService) EnqueueBatch(ctx context.Context, r *pawlv1.EnqueueBatchRequest) (*pawlv1.EnqueueBatchResponse, error) {
 	if n := len(r.GetTasks()); n == 0 || n > g.limits.Batch {
 		return nil, task.Invalid("tasks", "%d tasks, 1 to %d are allowed", n, g.limits.Batch)

@@ -172,14 +172,16 @@ func TestEventsOfInvisibleQueues(t *testing.T) {
 	k.add("post", auth.Rights{Namespace: "team", Roles: auth.Observe, Queues: []string{"mail*"}})
 	g := lockedGateway(t, k)
 	conn := dialGateway(t, g)
-	s, err := pawlv1.NewEventServiceClient(conn).WatchEvents(with(t.Context(), k.secret["post"], ""), &pawlv1.WatchEventsRequest{Queue: new("pay")})
+	s, err := pawlv1.NewEventServiceClient(conn).WatchEvents(with(t.Context(), k.secret["post"], ""),
+		&pawlv1.WatchEventsRequest{Queue: new("pay")})
 	if err == nil {
 		_, err = s.Recv()
 	}
 	if status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "mail*") {
 		t.Errorf("gRPC: %v, want permission denied", err)
 	}
-	if w := knock(g, "GET", "/api/v1/events?queue=pay", k.secret["post"], ""); w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "mail*") {
+	if w := knock(g, "GET", "/api/v1/events?queue=pay", k.secret["post"], ""); w.Code != http.StatusForbidden ||
+		!strings.Contains(w.Body.String(), "mail*") {
 		t.Errorf("REST: %d %s, want permission denied", w.Code, w.Body)
 	}
 }

@@ -25,7 +25,8 @@ func (g *producerService) ExplainTask(ctx context.Context, r *pawlv1.ExplainTask
 	if err != nil {
 		return nil, err
 	}
-	out := &pawlv1.ExplainTaskResponse{TaskId: id.String(), State: convert.StateProto(e.State), Status: convert.StatusProto(e.State), Queue: e.Queue, Type: e.Type, Key: e.Key}
+	out := &pawlv1.ExplainTaskResponse{TaskId: id.String(), State: convert.StateProto(e.State), Status: convert.StatusProto(e.State),
+		Queue: e.Queue, Type: e.Type, Key: e.Key}
 	for i := range e.Reasons {
 		out.Reasons = append(out.Reasons, convert.ReasonProto(&e.Reasons[i], e.Queue))
 	}
@@ -65,7 +66,8 @@ func (g *operatorService) ExplainQueue(ctx context.Context, r *pawlv1.ExplainQue
 	return out, nil
 }
 
-// explainParts asks the shards of a queue; nil: the queue has nothing there. One without a leader is missing, and the reason why tasks wait.
+// explainParts asks the shards of a queue; nil: the queue has nothing there. One without a leader is missing, and the
+// reason why tasks wait.
 func (g *operatorService) explainParts(ctx context.Context, q queues.Queue) (verb.Partial[[]*broker.QueueExplanation], error) {
 	shards := q.Shards()
 	parts, err := verb.AskShards(ctx, shards, func(ctx context.Context, i int) (*broker.QueueExplanation, error) {

@@ -120,7 +120,8 @@ func TestUncopiedQueuesAreExplained(t *testing.T) {
 	scoped := task.WithScope(ctx, task.Scope{Queues: []string{"mail"}})
 	g.cfg.Cluster = copiedQueues{g.cfg.Cluster, false}
 	g.wire()
-	if got, err := (g.services.operator).ExplainQueue(scoped, &pawlv1.ExplainQueueRequest{Queue: "q"}); !errors.Is(err, &task.Error{Code: task.CodePermissionDenied}) {
+	if got, err := (g.services.operator).ExplainQueue(scoped, &pawlv1.ExplainQueueRequest{Queue: "q"}); !errors.Is(err,
+		&task.Error{Code: task.CodePermissionDenied}) {
 		t.Errorf("ExplainQueue of a queue that the caller may not see = %v, %v", got, err)
 	}
 	f.cluster = errPlanted

@@ -136,7 +136,8 @@ func (f *fakeGroups) members(_ context.Context, q *broker.MemberList) (out broke
 			out.Members.More = true
 			break
 		}
-		m := broker.GroupMember{Ref: task.ID{15: n}, Type: "a", Queue: "q", ID: task.NewID(1, 8, uint64(n)), State: task.Succeeded, Result: broker.Result{Data: []byte("7")}}
+		m := broker.GroupMember{Ref: task.ID{15: n}, Type: "a", Queue: "q", ID: task.NewID(1, 8, uint64(n)), State: task.Succeeded,
+			Result: broker.Result{Data: []byte("7")}}
 		if n == 2 {
 			m = broker.GroupMember{Ref: task.ID{15: n}, Type: "a", Queue: "q", Refused: "conflict"}
 		}

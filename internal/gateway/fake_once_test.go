@@ -28,7 +28,8 @@ func (f *fake) Once(_ context.Context, c broker.OnceCall) (a broker.OnceAnswer, 
 	case c.Verb == broker.OnceAbandon:
 		a.State = broker.OnceFree
 	case c.Key == "held":
-		a = broker.OnceAnswer{State: broker.OnceHeld, Holder: broker.OnceHolder{ID: c.Hold.ID, Fence: 3, Worker: "w2"}, RetryAfter: 250 * time.Millisecond}
+		a = broker.OnceAnswer{State: broker.OnceHeld, Holder: broker.OnceHolder{ID: c.Hold.ID, Fence: 3, Worker: "w2"},
+			RetryAfter: 250 * time.Millisecond}
 	default:
 		a.State = broker.OnceRun
 	}

@@ -25,10 +25,12 @@ func (f *fakeOperations) find(id task.ID) (broker.OperationView, broker.Stamp, e
 	return broker.OperationView{}, broker.Stamp{}, task.NotFound("operation", id.String())
 }
 
-func (f *fakeOperations) StartOperation(_ context.Context, _ string, spec broker.OperationSpec) (broker.OperationView, broker.Stamp, error) {
+func (f *fakeOperations) StartOperation(_ context.Context, _ string, spec broker.OperationSpec) (broker.OperationView,
+	broker.Stamp, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	o := &broker.Operation{ID: task.NewID(1, int64(len(f.all)+1), 7), Spec: spec, State: broker.OperationRunning, CreatedAt: broker.TimeOf(time.Now())}
+	o := &broker.Operation{ID: task.NewID(1, int64(len(f.all)+1), 7), Spec: spec, State: broker.OperationRunning,
+		CreatedAt: broker.TimeOf(time.Now())}
 	o.Spec.Total, o.Spec.TotalSoFar = 5, true
 	o.Tally = broker.Tally{Matched: 3, Done: 1, Failed: 1, Skipped: []broker.Skipped{{Reason: task.SkipUniqueKey, Count: 1}},
 		Errors: []broker.TaskError{{ID: task.NewID(1, 9, 9), Message: "queue x is one too many"}}}
@@ -63,7 +65,8 @@ func (f *fakeOperations) countMatches(ctx context.Context, q *broker.MatchCount)
 	return out, err
 }
 
-func (f *fakeOperations) Operation(ctx context.Context, _ string, id task.ID, wait time.Duration) (broker.OperationView, broker.Stamp, error) {
+func (f *fakeOperations) Operation(ctx context.Context, _ string, id task.ID, wait time.Duration) (broker.OperationView,
+	broker.Stamp, error) {
 	waited := time.NewTimer(wait) // fake time
 	defer waited.Stop()
 	select {

@@ -72,7 +72,8 @@ func (f *fake) Queues(_ context.Context, _ string, of queues.Query) (found []que
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, q := range f.queues {
-		if q.Name > of.After && of.Within.Sees(q.Name) && (of.Pattern == "" || task.Matches(of.Pattern, q.Name)) && (!of.Paused || q.Config.Paused) && (of.Names == nil || slices.Contains(of.Names, q.Name)) {
+		if q.Name > of.After && of.Within.Sees(q.Name) && (of.Pattern == "" || task.Matches(of.Pattern, q.Name)) &&
+			(!of.Paused || q.Config.Paused) && (of.Names == nil || slices.Contains(of.Names, q.Name)) {
 			found = append(found, q)
 		}
 	}
@@ -88,7 +89,8 @@ func (f *fake) PutQueue(_ context.Context, _ auditlog.Action, ns, name string, c
 	defer f.mu.Unlock()
 	q, ok := f.queues[name]
 	if !ok {
-		q = queues.Queue{Namespace: ns, Name: name, Shard: f.shards[0], Config: task.QueueConfig{Settings: task.DefaultSettings(), CreatedAt: time.Now()}}
+		q = queues.Queue{Namespace: ns, Name: name, Shard: f.shards[0], Config: task.QueueConfig{Settings: task.DefaultSettings(),
+			CreatedAt: time.Now()}}
 		if s, ok := f.home[name]; ok {
 			q.Shard = s
 		}

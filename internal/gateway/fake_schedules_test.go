@@ -35,7 +35,8 @@ func (f *fakeSchedules) find(name string) (*broker.ScheduleView, error) {
 	return nil, task.NotFound("schedule", name)
 }
 
-func (f *fakeSchedules) PutSchedule(_ context.Context, _ task.Author, _ string, put broker.SchedulePut) (done broker.SchedulePutDone, at broker.Stamp, err error) {
+func (f *fakeSchedules) PutSchedule(_ context.Context, _ task.Author, _ string, put broker.SchedulePut) (done broker.SchedulePutDone,
+	at broker.Stamp, err error) {
 	if err := f.faults.ask(); err != nil {
 		return done, at, err
 	}
@@ -43,7 +44,8 @@ func (f *fakeSchedules) PutSchedule(_ context.Context, _ task.Author, _ string, 
 	defer f.mu.Unlock()
 	name, now := put.Schedule.Name, broker.TimeOf(time.Now())
 	old := f.all[name]
-	v := &broker.ScheduleView{Schedule: put.Schedule, ID: task.NewID(1, 7, 7), CreatedAt: now, UpdatedAt: now, Next: now.Add(time.Hour), Planned: now.Add(time.Minute)}
+	v := &broker.ScheduleView{Schedule: put.Schedule, ID: task.NewID(1, 7, 7), CreatedAt: now, UpdatedAt: now, Next: now.Add(time.Hour),
+		Planned: now.Add(time.Minute)}
 	done = broker.SchedulePutDone{Change: "created", Before: old, After: v}
 	switch {
 	case old != nil && put.Create:
@@ -95,7 +97,8 @@ func (f *fakeSchedules) ResumeSchedule(_ context.Context, q *broker.ScheduleComm
 	return broker.Shown[*broker.ScheduleView]{View: v, Stamped: broker.Stamped{At: fakeMoment}}, err
 }
 
-func (f *fakeSchedules) TriggerSchedule(_ context.Context, _ task.Author, _, name string, request task.ID) (a broker.Accepted, at broker.Stamp, err error) {
+func (f *fakeSchedules) TriggerSchedule(_ context.Context, _ task.Author, _, name string, request task.ID) (a broker.Accepted,
+	at broker.Stamp, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	v, err := f.find(name)

@@ -24,10 +24,13 @@ func newFakeStats() fakeStats {
 		counts     []stats.Counter
 	}{
 		{"mail", "welcome", 30, 0, []stats.Counter{stats.Enqueued}}, {"mail", "welcome", 20, 2 * time.Second, []stats.Counter{stats.Succeeded}},
-		{"mail", "welcome", 5, time.Second, []stats.Counter{stats.Failed}}, {"mail", "bye", 4, 3 * time.Second, []stats.Counter{stats.Failed, stats.Dead}},
-		{"mail", "bye", 1, time.Second, []stats.Counter{stats.Failed, stats.Poisoned}}, {"mail", "bye", 3, time.Second, []stats.Counter{stats.Crashed}},
-		{"mail", "bye", 7, 0, []stats.Counter{stats.Cancelled}}, {"mail", "bye", 8, 0, []stats.Counter{stats.Discarded}}, {"mail", "bye", 9, 0, []stats.Counter{stats.Replayed}},
-		{"mail", "quiet", 6, time.Minute, []stats.Counter{stats.Succeeded}}, {"sms", "welcome", 2, time.Second, []stats.Counter{stats.Succeeded}},
+		{"mail", "welcome", 5, time.Second, []stats.Counter{stats.Failed}}, {"mail", "bye", 4, 3 * time.Second,
+			[]stats.Counter{stats.Failed, stats.Dead}},
+		{"mail", "bye", 1, time.Second, []stats.Counter{stats.Failed, stats.Poisoned}}, {"mail", "bye", 3, time.Second,
+			[]stats.Counter{stats.Crashed}},
+		{"mail", "bye", 7, 0, []stats.Counter{stats.Cancelled}}, {"mail", "bye", 8, 0, []stats.Counter{stats.Discarded}},
+		{"mail", "bye", 9, 0, []stats.Counter{stats.Replayed}}, {"mail", "quiet", 6, time.Minute, []stats.Counter{stats.Succeeded}},
+		{"sms", "welcome", 2, time.Second, []stats.Counter{stats.Succeeded}},
 	} {
 		ev := stats.Event{Namespace: "default", Queue: e.queue, Type: e.typ, Ran: e.ran, Worker: "w1", Task: task.NewID(1, int64(i), 7)}
 		for _, c := range e.counts {
@@ -38,7 +41,8 @@ func newFakeStats() fakeStats {
 		if e.ran == 0 {
 			ev.Ran, ev.Readied = -1, e.counts[0] == stats.Enqueued
 		}
-		claimed := stats.Event{Namespace: "default", Queue: e.queue, Type: e.typ, Counts: stats.Set(0).With(stats.Claimed), Waited: 3 * time.Second}
+		claimed := stats.Event{Namespace: "default", Queue: e.queue, Type: e.typ, Counts: stats.Set(0).With(stats.Claimed),
+			Waited: 3 * time.Second}
 		for range e.n {
 			if f.recorder.Record(now.Add(-30*time.Second), []stats.Event{ev}); e.ran > 0 {
 				f.recorder.Record(now.Add(-30*time.Second), []stats.Event{claimed})
@@ -86,15 +90,18 @@ func (f fakeStats) Trends(_ context.Context, ns string, names []string, w stats.
 }
 
 func (f fakeStats) NamespaceStatus(context.Context, string) verb.Partial[broker.NamespaceStatus] {
-	return verb.Partial[broker.NamespaceStatus]{Value: broker.NamespaceStatus{Queues: []string{"mail", "sms"}, Scheduled: 1, Ready: 2, Claimed: 3, Retrying: 4, Dead: 5, Poisoned: 6, NewDead: 1,
-		Busy: []*broker.QueueStatus{{Queue: "sms", OldestReady: time.Second}, {Queue: "mail", OldestReady: time.Minute}, {Queue: "a", OldestReady: time.Minute}}}, Missing: []verb.Missing{{Node: "n3", Why: "hangs"}, {Shard: 4, Why: "did not answer in time"}}}
+	return verb.Partial[broker.NamespaceStatus]{Value: broker.NamespaceStatus{Queues: []string{"mail", "sms"}, Scheduled: 1, Ready: 2,
+		Claimed: 3, Retrying: 4, Dead: 5, Poisoned: 6, NewDead: 1, Busy: []*broker.QueueStatus{{Queue: "sms", OldestReady: time.Second},
+			{Queue: "mail", OldestReady: time.Minute}, {Queue: "a", OldestReady: time.Minute}}}, Missing: []verb.Missing{{Node: "n3", Why: "hangs"},
+		{Shard: 4, Why: "did not answer in time"}}}
 }
 
 // QueueCounts returns three queues, of which "sms" has the most.
 func (f fakeStats) QueueCounts(_ context.Context, q broker.CountsQuery) (counts verb.Partial[[]broker.QueueCount]) {
 	for _, c := range []broker.QueueCount{{Queue: "mail", N: 5}, {Queue: "sms", N: 9}, {Queue: "bills", N: 1}} {
 		// For dead letters, poisoned tasks, and queues without workers, one queue each is missing.
-		if skip := map[task.State]string{task.Dead: "mail", task.Poisoned: "sms", task.Ready: "bills"}[q.State]; c.Queue != skip && (q.Pattern == "" || task.Matches(q.Pattern, c.Queue)) {
+		if skip := map[task.State]string{task.Dead: "mail", task.Poisoned: "sms", task.Ready: "bills"}[q.State]; c.Queue != skip &&
+			(q.Pattern == "" || task.Matches(q.Pattern, c.Queue)) {
 			counts.Value = append(counts.Value, c)
 		}
 	}
@@ -108,7 +115,9 @@ func (f fakeStats) TypeCounts(_ context.Context, ns, queue, pattern string, w st
 }
 
 func (f fakeStats) TypeBriefs(_ context.Context, ns, queue string, types []string, w stats.Window) verb.Partial[[]stats.TypeBrief] {
-	return verb.Partial[[]stats.TypeBrief]{Value: f.recorder.TypeBriefs(time.Now(), ns, w, types, func(q string) bool { return queue == "" || q == queue })}
+	return verb.Partial[[]stats.TypeBrief]{Value: f.recorder.TypeBriefs(time.Now(), ns, w, types, func(q string) bool {
+		return queue == "" || q == queue
+	})}
 }
 
 func (f fakeStats) TypeStats(_ context.Context, q stats.TypeQuery, queue string) (out verb.Partial[stats.TypeReport]) {

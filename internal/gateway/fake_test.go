@@ -84,10 +84,10 @@ func newFake(shards ...uint32) *fake {
 	if len(shards) == 0 {
 		shards = []uint32{1}
 	}
-	return &fake{shards: shards, queues: map[string]queues.Queue{}, home: map[string]uint32{}, tasks: map[task.ID]*fakeTask{}, byKey: map[string]task.ID{},
-		claimed: map[string][]broker.Claimed{}, changed: make(chan struct{}), draining: make(chan struct{}), watches: map[*fakeWatch]bool{},
-		down: map[uint32]bool{}, leader: 1, admin: newFakeAdmin(), registry: registry.New(), events: watchtest.NewRings(), broken: fakeBreakers(),
-		auth: auth.NewAuthenticator(auth.Config{Mode: auth.Never})}
+	return &fake{shards: shards, queues: map[string]queues.Queue{}, home: map[string]uint32{}, tasks: map[task.ID]*fakeTask{},
+		byKey: map[string]task.ID{}, claimed: map[string][]broker.Claimed{}, changed: make(chan struct{}), draining: make(chan struct{}),
+		watches: map[*fakeWatch]bool{}, down: map[uint32]bool{}, leader: 1, admin: newFakeAdmin(), registry: registry.New(),
+		events: watchtest.NewRings(), broken: fakeBreakers(), auth: auth.NewAuthenticator(auth.Config{Mode: auth.Never})}
 }
 
 func fakeBreakers() []broker.BreakerInfo {
@@ -95,8 +95,8 @@ func fakeBreakers() []broker.BreakerInfo {
 	return []broker.BreakerInfo{
 		{Type: "mail", State: broker.BreakerOpen, Since: since, Until: since.Add(time.Minute), Attempts: 20, Failed: 18, Window: time.Minute,
 			Error: "no route", Opened: 2, Probes: 3},
-		{Type: "sms", State: broker.BreakerProbing, Since: since, Attempts: 4, Failed: 2, Window: 10 * time.Second, Opened: 1, Passed: 1, Probes: 3,
-			Probe: task.NewID(1, 1, 1)},
+		{Type: "sms", State: broker.BreakerProbing, Since: since, Attempts: 4, Failed: 2, Window: 10 * time.Second, Opened: 1,
+			Passed: 1, Probes: 3, Probe: task.NewID(1, 1, 1)},
 	}
 }
 
@@ -109,9 +109,11 @@ func newGateway(f *fake) *Gateway {
 
 // config returns what a gateway on a fake must have. It is not in a cluster.
 func (f *fake) config() Config {
-	return Config{Broker: f, Cluster: fakeCluster{f}, Schedules: newFakeSchedules(f), Groups: newFakeGroups(f), Operations: newFakeOperations(f), Workers: fakeWorkers{f}, Events: f.events,
-		Registry: f.registry, Stats: noStats{fakeStats{stats.New(time.Now())}}, Node: "n1", Logger: slog.New(slog.DiscardHandler), Certificate: f.certificate, ClientCertificates: f.clients, Auth: f.auth, Pages: f.pages,
-		Meter: f.meter, MaxConns: f.maxConns, Limits: task.DefaultLimits(), Ready: f.ready}
+	return Config{Broker: f, Cluster: fakeCluster{f}, Schedules: newFakeSchedules(f), Groups: newFakeGroups(f),
+		Operations: newFakeOperations(f), Workers: fakeWorkers{f}, Events: f.events, Registry: f.registry,
+		Stats: noStats{fakeStats{stats.New(time.Now())}}, Node: "n1", Logger: slog.New(slog.DiscardHandler), Certificate: f.certificate,
+		ClientCertificates: f.clients, Auth: f.auth, Pages: f.pages, Meter: f.meter, MaxConns: f.maxConns, Limits: task.DefaultLimits(),
+		Ready: f.ready}
 }
 
 // ready returns why the node is not ready: there is no leader.
@@ -207,8 +209,8 @@ func (f *fake) enqueue(shard uint32, ns string, s task.Spec) (out broker.Enqueue
 		x.State, x.RunAt = task.Scheduled, now.Add(s.Delay)
 	}
 	f.tasks[id] = &fakeTask{at: shard, view: &broker.View{
-		Envelope: &schema.Envelope{ID: id, Namespace: ns, Queue: s.Queue, Type: s.Type, Key: s.Key, Payload: s.Payload, ContentType: s.ContentType,
-			IdempotencyKey: s.IdempotencyKey, Retry: s.Retry, Timeout: s.Timeout, Tags: s.Tags, Headers: s.Headers},
+		Envelope: &schema.Envelope{ID: id, Namespace: ns, Queue: s.Queue, Type: s.Type, Key: s.Key, Payload: s.Payload,
+			ContentType: s.ContentType, IdempotencyKey: s.IdempotencyKey, Retry: s.Retry, Timeout: s.Timeout, Tags: s.Tags, Headers: s.Headers},
 		Exec: x, Settings: task.DefaultSettings(),
 	}}
 	if s.IdempotencyKey != "" {
@@ -370,7 +372,8 @@ func (f *fake) settle(c *broker.Settle) (s broker.Settled) {
 	}
 	v := t.view
 	if v.Exec.State != task.Claimed || tokenOf(v) != c.Hold.Token {
-		s.Err = &task.Error{Code: task.CodeStaleClaim, Reason: task.StaleReclaimed, Holder: "w2", State: v.Exec.State, Message: "the lease was lost"}
+		s.Err = &task.Error{Code: task.CodeStaleClaim, Reason: task.StaleReclaimed, Holder: "w2", State: v.Exec.State,
+			Message: "the lease was lost"}
 		return s
 	}
 	x := *v.Exec
@@ -451,11 +454,15 @@ func (f *fake) Peek(ctx context.Context, ns string, id task.ID) (*broker.View, b
 
 // explained are reasons with everything that they may contain, whatever the task.
 var explained = []broker.Reason{
-	{Code: task.WhyNotDue, Detail: "attempt 2 of 5 failed", Change: "wait", Until: broker.TimeOf(time.Unix(946684860, 0)), Cause: "failed", Error: "boom"},
-	{Code: task.WhyTypePaused, Detail: "type \"welcome\" is paused", Change: "resume it", Since: broker.TimeOf(time.Unix(946684800, 0)), Type: "welcome", Cause: "no paper"},
+	{Code: task.WhyNotDue, Detail: "attempt 2 of 5 failed", Change: "wait", Until: broker.TimeOf(time.Unix(946684860, 0)),
+		Cause: "failed", Error: "boom"},
+	{Code: task.WhyTypePaused, Detail: "type \"welcome\" is paused", Change: "resume it", Since: broker.TimeOf(time.Unix(946684800, 0)),
+		Type: "welcome", Cause: "no paper"},
 	{Code: task.WhyKeyMaxRunning, Detail: "key \"a\" runs 1 task", Change: "it ends", Key: "a", Limit: 1,
-		Running: []broker.Runner{{ID: task.NewID(1, 5, 5), Worker: "w1", Since: broker.TimeOf(time.Unix(946684800, 0)), Until: broker.TimeOf(time.Unix(946684830, 0))}}},
-	{Code: task.WhyKeyRate, Detail: "key \"a\" may start 4 in 10s", Change: "a token comes", Key: "a", Rate: task.Rate{Limit: 4, Period: 10 * time.Second}},
+		Running: []broker.Runner{{ID: task.NewID(1, 5, 5), Worker: "w1", Since: broker.TimeOf(time.Unix(946684800, 0)),
+			Until: broker.TimeOf(time.Unix(946684830, 0))}}},
+	{Code: task.WhyKeyRate, Detail: "key \"a\" may start 4 in 10s", Change: "a token comes", Key: "a", Rate: task.Rate{Limit: 4,
+		Period: 10 * time.Second}},
 	{Code: task.WhyNoWorkerForType, Detail: "no claim takes it", Change: "start a worker", Type: "welcome", Types: []string{"bye"}},
 	{Code: task.WhyOlderTasks, Detail: "over 1000 tasks came before it", Change: "they run", Count: 1000, More: true},
 }
@@ -475,7 +482,8 @@ func (f *fake) Explain(ctx context.Context, ns string, id task.ID) (*broker.Expl
 func (f *fake) ExplainQueue(ctx context.Context, shard uint32, ns, name string) (*broker.QueueExplanation, broker.Stamp, error) {
 	i, at, err := f.Queue(ctx, shard, ns, name)
 	if errors.Is(err, task.ErrUnavailable) {
-		return &broker.QueueExplanation{Partial: true, Reasons: []broker.Reason{{Code: task.WhyNoLeader, Detail: err.Error(), Change: "a majority runs"}}}, at, nil
+		return &broker.QueueExplanation{Partial: true, Reasons: []broker.Reason{{Code: task.WhyNoLeader, Detail: err.Error(),
+			Change: "a majority runs"}}}, at, nil
 	}
 	if err != nil {
 		return nil, at, err
@@ -486,14 +494,15 @@ func (f *fake) ExplainQueue(ctx context.Context, shard uint32, ns, name string) 
 	shardOnly := explained[4]
 	shardOnly.Detail, shardOnly.Count = fmt.Sprintf("no claim in shard %d takes it", shard), ready
 	return &broker.QueueExplanation{Ready: ready, Claimable: ready, Claimed: i.Claimed, Waiting: 1, Reasons: []broker.Reason{why, shardOnly},
-		Keys: []broker.HeldKey{{Key: "a", Code: task.WhyKeyRate, Tasks: ready, Until: f.now()}}, Idle: []broker.IdleType{{Type: "welcome", Tasks: ready}},
-		NextDue: f.now(), OldestReady: f.now() - broker.Time(shard)}, at, nil
+		Keys: []broker.HeldKey{{Key: "a", Code: task.WhyKeyRate, Tasks: ready, Until: f.now()}},
+		Idle: []broker.IdleType{{Type: "welcome", Tasks: ready}}, NextDue: f.now(), OldestReady: f.now() - broker.Time(shard)}, at, nil
 }
 
 // fakeScan is how many rows are read for a page of a list.
 const fakeScan = 5
 
-func (f *fake) Tasks(_ context.Context, shard uint32, _ string, filter broker.Filter, cursor []byte, limit int) (p broker.Page, at broker.Stamp, err error) {
+func (f *fake) Tasks(_ context.Context, shard uint32, _ string, filter broker.Filter, cursor []byte, limit int) (p broker.Page,
+	at broker.Stamp, err error) {
 	if err := f.begin(shard); err != nil {
 		return p, at, err
 	}

@@ -49,15 +49,21 @@ func (f *fake) answerQueues() {
 		return out, err
 	})
 	verbtest.On(f.answers, broker.GroupDead, f.groupDead)
-	verbtest.On(f.answers, broker.ReplayDead, func(_ context.Context, q *broker.OnDead) (broker.BulkDone, error) { return f.bulk(q, task.Ready) })
-	verbtest.On(f.answers, broker.DiscardDead, func(_ context.Context, q *broker.OnDead) (broker.BulkDone, error) { return f.bulk(q, task.Discarded) })
+	verbtest.On(f.answers, broker.ReplayDead, func(_ context.Context, q *broker.OnDead) (broker.BulkDone, error) {
+		return f.bulk(q, task.Ready)
+	})
+	verbtest.On(f.answers, broker.DiscardDead, func(_ context.Context, q *broker.OnDead) (broker.BulkDone, error) {
+		return f.bulk(q, task.Discarded)
+	})
 	verbtest.On(f.answers, broker.OperateTask, func(_ context.Context, q *broker.TaskCommand) (out broker.Shown[*broker.View], err error) {
 		out.View, out.At, err = f.command(q)
 		return out, err
 	})
-	verbtest.On(f.answers, broker.Spaces, func(_ context.Context, q *broker.OnSpaces) (spaces []task.Space, err error) { // all shards are the same
+	// all shards are the same
+	verbtest.On(f.answers, broker.Spaces, func(_ context.Context, q *broker.OnSpaces) (spaces []task.Space, err error) {
 		for i, name := range q.Names {
-			spaces = append(spaces, task.Space{Namespace: name.Namespace, Use: task.Amounts{Backlog: int64(10 * (i + 1)), Bytes: 4096, Running: int64(i)}})
+			spaces = append(spaces, task.Space{Namespace: name.Namespace, Use: task.Amounts{Backlog: int64(10 * (i + 1)), Bytes: 4096,
+				Running: int64(i)}})
 		}
 		return spaces, nil
 	})
@@ -99,6 +105,7 @@ func (f *fake) groupDead(_ context.Context, q *broker.DeadOf) (out broker.DeadGr
 	}
 	defer f.mu.Unlock()
 	out.At = f.stamp(q.Shard)
-	out.Groups = []broker.Group{{Fingerprint: 42, Type: "mail", Message: "no route to *", Count: 3, First: f.now(), Last: f.now(), Sample: task.NewID(1, 1, 1), Queues: map[string]int64{"mail": 3}}}
+	out.Groups = []broker.Group{{Fingerprint: 42, Type: "mail", Message: "no route to *", Count: 3, First: f.now(), Last: f.now(),
+		Sample: task.NewID(1, 1, 1), Queues: map[string]int64{"mail": 3}}}
 	return out, nil
 }

@@ -40,10 +40,12 @@ func (f fakeWorkers) CountWorkers(_ context.Context, ns string, queues []string)
 	return verb.Partial[[]int64]{Value: out}
 }
 
-func (f fakeWorkers) QuietWorker(_ context.Context, by task.Author, name workers.Name, _ string, span time.Duration) (workers.Quiet, error) {
+func (f fakeWorkers) QuietWorker(_ context.Context, by task.Author, name workers.Name, _ string, span time.Duration) (workers.Quiet,
+	error) {
 	now := time.Now()
 	row := workers.Quiet{Namespace: name.Namespace, ID: name.ID, By: by.Name, Reason: by.Reason, At: now, Until: now.Add(span), Version: 1}
-	f.registry.SetQuiet(1, false, []registry.QuietChange{{Namespace: name.Namespace, ID: name.ID, Quiet: &registry.Quiet{By: by.Name, Reason: by.Reason, At: now, Until: row.Until, Version: 1}}})
+	f.registry.SetQuiet(1, false, []registry.QuietChange{{Namespace: name.Namespace, ID: name.ID, Quiet: &registry.Quiet{By: by.Name,
+		Reason: by.Reason, At: now, Until: row.Until, Version: 1}}})
 	return row, f.faults.ask()
 }
 

@@ -57,7 +57,8 @@ type unaryCalls map[string]func(ctx context.Context, read func(proto.Message)) (
 // RegisterService implements grpc.ServiceRegistrar.
 func (u unaryCalls) RegisterService(d *grpc.ServiceDesc, impl any) {
 	for _, m := range d.Methods {
-		u[strings.TrimPrefix(d.ServiceName, "pawl.v1.")+"/"+m.MethodName] = func(ctx context.Context, read func(proto.Message)) (proto.Message, error) {
+		u[strings.TrimPrefix(d.ServiceName, "pawl.v1.")+"/"+m.MethodName] = func(ctx context.Context, read func(proto.Message)) (proto.Message,
+			error) {
 			out, err := m.Handler(impl, ctx, func(to any) error { read(to.(proto.Message)); return nil }, nil)
 			answer, _ := out.(proto.Message)
 			return answer, err
@@ -115,8 +116,8 @@ func newStage(t testing.TB) *stage {
 	workers.Limit = 1
 	worker := f.registry.List(workers).Workers[0].ID
 	s.names = strings.NewReplacer("$claim", fmt.Sprintf(`"task_id":%q,"claim_token":%q`, field(claim, "task_id"), field(claim, "claim_token")),
-		"$ready", field(ready, "task_id"), "$failed", field(failed, "task_id"), "$later", field(later, "task_id"), "$group", field(group, "group_id"), "$operation", field(operation, "operation_id"),
-		"$marker", field(marker, "id"), "$worker", worker)
+		"$ready", field(ready, "task_id"), "$failed", field(failed, "task_id"), "$later", field(later, "task_id"), "$group",
+		field(group, "group_id"), "$operation", field(operation, "operation_id"), "$marker", field(marker, "id"), "$worker", worker)
 	f.faults = &faults{}
 	f.admin.faults, hooks.faults = f.faults, f.faults
 	return s
@@ -147,62 +148,64 @@ func (s *stage) call(name string, read func(proto.Message)) (proto.Message, erro
 // goodCalls has a request for each unary rpc that succeeds on a stage. The requests set as many fields as possible, so that tests
 // over all of them cover every field.
 var goodCalls = map[string]string{
-	"AccessService/WhoAmI":                 `{}`,
-	"AccessService/ListTokens":             `{"pattern":"*"}`,
-	"AccessService/GetToken":               `{"name":"t"}`,
-	"AccessService/AddToken":               `{"name":"n","queues":["*"],"roles":["produce"]}`,
-	"AccessService/RotateToken":            `{"name":"t"}`,
-	"AccessService/RevokeToken":            `{"name":"t"}`,
-	"AccessService/ListNamespaces":         `{"pattern":"*"}`,
-	"AccessService/GetNamespace":           `{"name":"default"}`,
-	"AccessService/AddNamespace":           `{"name":"n"}`,
-	"AccessService/SetQuotas":              `{"name":"default","quotas":{"max_queues":9}}`,
-	"AccessService/GetLimits":              `{}`,
-	"AccessService/RemoveNamespace":        `{"name":"default"}`,
-	"AuditService/ListAudit":               `{}`,
-	"ClusterService/GetCluster":            `{}`,
-	"ClusterService/GetMap":                `{}`,
-	"ClusterService/DrainNode":             `{"node":"n1"}`,
-	"ClusterService/RemoveNode":            `{"node":"n1"}`,
-	"ClusterService/MoveReplica":           `{"shard":1,"from":"n1","to":"n2"}`,
-	"ClusterService/TransferLeader":        `{"shard":1,"to":"n2"}`,
-	"ClusterService/AddShards":             `{"total":4}`,
-	"ClusterService/SetReplication":        `{"replication":3}`,
-	"ClusterService/SetAuditRetention":     `{"retention":"86400s"}`,
-	"ClusterService/RaiseLevel":            `{}`,
-	"ClusterService/VerifyShard":           `{"shard":1}`,
-	"ProducerService/Enqueue":              `{"task":{"type":"a","queue":"mail"}}`,
-	"ProducerService/EnqueueBatch":         `{"tasks":[{"type":"a","queue":"mail"}]}`,
-	"ProducerService/GetTask":              `{"task_id":"$ready"}`,
-	"ProducerService/CancelTask":           `{"task_id":"$ready","reason":"r"}`,
-	"ProducerService/ListTasks":            `{"filter":{"queue":"mail"}}`,
-	"ProducerService/UpdateTask":           `{"task_id":"$ready","payload":"Mg=="}`,
-	"ProducerService/ExplainTask":          `{"task_id":"$ready"}`,
-	"GroupService/CreateGroup":             `{"tasks":[{"type":"a"}],"on_complete":{"type":"b"},"on_success":{"type":"b"},"on_death":{"type":"b"}}`,
-	"GroupService/AddGroupTasks":           `{"group_id":"$group","tasks":[{"type":"a"}]}`,
-	"GroupService/GetGroup":                `{"group_id":"$group"}`,
-	"GroupService/ListGroups":              `{}`,
-	"GroupService/ListGroupMembers":        `{"group_id":"$group"}`,
-	"GroupService/CloseGroup":              `{"group_id":"$group"}`,
-	"GroupService/CancelGroup":             `{"group_id":"$group"}`,
-	"MarkerService/AddMarker":              `{"kind":"deploy","title":"v2"}`,
-	"MarkerService/ListMarkers":            `{}`,
-	"MarkerService/EndMarker":              `{"id":"$marker"}`,
-	"MarkerService/RemoveMarker":           `{"id":"$marker"}`,
-	"OperationService/StartOperation":      `{"spec":{"action":"ACTION_CANCEL","filter":{"queue":"mail"}}}`,
-	"OperationService/GetOperation":        `{"operation_id":"$operation","current_states":true}`,
-	"OperationService/ListOperations":      `{}`,
-	"OperationService/PauseOperation":      `{"operation_id":"$operation"}`,
-	"OperationService/ResumeOperation":     `{"operation_id":"$operation"}`,
-	"OperationService/AbortOperation":      `{"operation_id":"$operation"}`,
-	"StatsService/GetStats":                `{}`,
-	"StatsService/GetQueueStats":           `{"queue":"mail"}`,
-	"StatsService/GetQueueScale":           `{"queue":"mail"}`,
-	"StatsService/ListTypes":               `{"queue":"mail"}`,
-	"StatsService/GetTypeStats":            `{"type":"a","queue":"mail"}`,
-	"OperatorService/ListQueues":           `{}`,
-	"OperatorService/GetQueue":             `{"queue":"mail"}`,
-	"OperatorService/PutQueue":             `{"queue":"mail","settings":{"weights":{"high":1,"normal":1,"low":1},"rate":{"limit":1,"period":"1s"},"per_key":{"rate":{"limit":1,"period":"1s"}}}}`,
+	"AccessService/WhoAmI":             `{}`,
+	"AccessService/ListTokens":         `{"pattern":"*"}`,
+	"AccessService/GetToken":           `{"name":"t"}`,
+	"AccessService/AddToken":           `{"name":"n","queues":["*"],"roles":["produce"]}`,
+	"AccessService/RotateToken":        `{"name":"t"}`,
+	"AccessService/RevokeToken":        `{"name":"t"}`,
+	"AccessService/ListNamespaces":     `{"pattern":"*"}`,
+	"AccessService/GetNamespace":       `{"name":"default"}`,
+	"AccessService/AddNamespace":       `{"name":"n"}`,
+	"AccessService/SetQuotas":          `{"name":"default","quotas":{"max_queues":9}}`,
+	"AccessService/GetLimits":          `{}`,
+	"AccessService/RemoveNamespace":    `{"name":"default"}`,
+	"AuditService/ListAudit":           `{}`,
+	"ClusterService/GetCluster":        `{}`,
+	"ClusterService/GetMap":            `{}`,
+	"ClusterService/DrainNode":         `{"node":"n1"}`,
+	"ClusterService/RemoveNode":        `{"node":"n1"}`,
+	"ClusterService/MoveReplica":       `{"shard":1,"from":"n1","to":"n2"}`,
+	"ClusterService/TransferLeader":    `{"shard":1,"to":"n2"}`,
+	"ClusterService/AddShards":         `{"total":4}`,
+	"ClusterService/SetReplication":    `{"replication":3}`,
+	"ClusterService/SetAuditRetention": `{"retention":"86400s"}`,
+	"ClusterService/RaiseLevel":        `{}`,
+	"ClusterService/VerifyShard":       `{"shard":1}`,
+	"ProducerService/Enqueue":          `{"task":{"type":"a","queue":"mail"}}`,
+	"ProducerService/EnqueueBatch":     `{"tasks":[{"type":"a","queue":"mail"}]}`,
+	"ProducerService/GetTask":          `{"task_id":"$ready"}`,
+	"ProducerService/CancelTask":       `{"task_id":"$ready","reason":"r"}`,
+	"ProducerService/ListTasks":        `{"filter":{"queue":"mail"}}`,
+	"ProducerService/UpdateTask":       `{"task_id":"$ready","payload":"Mg=="}`,
+	"ProducerService/ExplainTask":      `{"task_id":"$ready"}`,
+	"GroupService/CreateGroup": `{"tasks":[{"type":"a"}],"on_complete":{"type":"b"},"on_success":{"type":"b"},` +
+		`"on_death":{"type":"b"}}`,
+	"GroupService/AddGroupTasks":       `{"group_id":"$group","tasks":[{"type":"a"}]}`,
+	"GroupService/GetGroup":            `{"group_id":"$group"}`,
+	"GroupService/ListGroups":          `{}`,
+	"GroupService/ListGroupMembers":    `{"group_id":"$group"}`,
+	"GroupService/CloseGroup":          `{"group_id":"$group"}`,
+	"GroupService/CancelGroup":         `{"group_id":"$group"}`,
+	"MarkerService/AddMarker":          `{"kind":"deploy","title":"v2"}`,
+	"MarkerService/ListMarkers":        `{}`,
+	"MarkerService/EndMarker":          `{"id":"$marker"}`,
+	"MarkerService/RemoveMarker":       `{"id":"$marker"}`,
+	"OperationService/StartOperation":  `{"spec":{"action":"ACTION_CANCEL","filter":{"queue":"mail"}}}`,
+	"OperationService/GetOperation":    `{"operation_id":"$operation","current_states":true}`,
+	"OperationService/ListOperations":  `{}`,
+	"OperationService/PauseOperation":  `{"operation_id":"$operation"}`,
+	"OperationService/ResumeOperation": `{"operation_id":"$operation"}`,
+	"OperationService/AbortOperation":  `{"operation_id":"$operation"}`,
+	"StatsService/GetStats":            `{}`,
+	"StatsService/GetQueueStats":       `{"queue":"mail"}`,
+	"StatsService/GetQueueScale":       `{"queue":"mail"}`,
+	"StatsService/ListTypes":           `{"queue":"mail"}`,
+	"StatsService/GetTypeStats":        `{"type":"a","queue":"mail"}`,
+	"OperatorService/ListQueues":       `{}`,
+	"OperatorService/GetQueue":         `{"queue":"mail"}`,
+	"OperatorService/PutQueue": `{"queue":"mail","settings":{"weights":{"high":1,"normal":1,"low":1},"rate":{"limit":1,` +
+		`"period":"1s"},"per_key":{"rate":{"limit":1,"period":"1s"}}}}`,
 	"OperatorService/DeleteQueue":          `{"queue":"mail"}`,
 	"OperatorService/PauseQueue":           `{"queue":"mail"}`,
 	"OperatorService/ResumeQueue":          `{"queue":"mail"}`,
@@ -263,12 +266,15 @@ var moreCalls = [][2]string{
 	{"GroupService/ListGroupMembers", `{"group_id":"$group","limit":1}`},
 	{"GroupService/AddGroupTasks", `{"group_id":"$group","tasks":[{"type":"a"},{"type":"b"},{"type":"c"}]}`},
 	{"OperationService/StartOperation", `{"dry_run":true,"spec":{"action":"ACTION_CANCEL","filter":{"queue":"mail"}}}`},
-	{"OperationService/StartOperation", `{"spec":{"action":"ACTION_MOVE","filter":{"queue":"mail"},"to_queue":"sms","max":9,"canary":1,"rate":0.5}}`},
+	{"OperationService/StartOperation", `{"spec":{"action":"ACTION_MOVE","filter":{"queue":"mail"},"to_queue":"sms","max":9,"canary":1,` +
+		`"rate":0.5}}`},
 	{"OperationService/GetOperation", `{"operation_id":"$operation"}`},
 	{"OperatorService/ReplayDead", `{"queue":"mail","task_ids":["$failed"],"dry_run":true}`},
 	{"OperatorService/DiscardDead", `{"queue":"mail","filter":{},"poisoned":true,"max":1,"dry_run":true}`},
 	{"OperatorService/GroupDead", `{"poisoned":true}`},
-	{"OperatorService/PutQueue", `{"queue":"mail","settings":{"keys":{"a":{"max_running":1},"b":{"max_running":2},"c":{"rate":{"limit":3,"period":"1s","burst":4}}},"breakers":{"t":{"failure_rate":40},"u":{"off":true},"v":{"probes":9}},"breaker":{"failure_rate":50},"max_running":3}}`},
+	{"OperatorService/PutQueue", `{"queue":"mail","settings":{"keys":{"a":{"max_running":1},"b":{"max_running":2},"c":{"rate":{"limit":3,` +
+		`"period":"1s","burst":4}}},"breakers":{"t":{"failure_rate":40},"u":{"off":true},"v":{"probes":9}},"breaker":{"failure_rate":50},` +
+		`"max_running":3}}`},
 	{"OperatorService/PauseQueue", `{"queue":"mail","type":"a","reason":"paper"}`},
 	{"OperatorService/SpreadQueue", `{"queue":"mail","shards":[1],"own":true}`},
 	{"OperatorService/DiscardTask", `{"task_id":"$later","reason":"r"}`},
@@ -304,7 +310,8 @@ func eachCall(fn func(name, request string)) {
 }
 
 // unsteady matches the parts of responses that vary.
-var unsteady = regexp.MustCompile(`AWQ[A-Za-z0-9_-]+|pawl_[A-Za-z0-9_-]+|whsec_[A-Za-z0-9+/=]+|[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|"(secretAccessKey|accessKeyId|secret)": *"[^"]*"|  *`)
+var unsteady = regexp.MustCompile(`AWQ[A-Za-z0-9_-]+|pawl_[A-Za-z0-9_-]+|whsec_[A-Za-z0-9+/=]+|` +
+	`[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|"(secretAccessKey|accessKeyId|secret)": *"[^"]*"|  *`)
 
 // The responses of a stage to all calls are in a golden file, so that a change shows up as callers will see it.
 func TestGoldenResponses(t *testing.T) {
@@ -334,8 +341,9 @@ func TestGoldenResponses(t *testing.T) {
 
 // forgiven are the failed calls despite which a request still succeeds: for a namespace's usage, the leader of a shard, the state of the
 // cluster, and whether a step of an operation is over.
-var forgiven = []string{"AccessService/GetNamespace 2", "AccessService/ListNamespaces 2", "AccessService/SetQuotas 3", "AccessService/GetLimits 2", "ClusterService/GetMap 1",
-	"OperationService/PauseOperation 2", "StatsService/GetStats 1", "StatsService/GetStats 2"}
+var forgiven = []string{"AccessService/GetNamespace 2", "AccessService/ListNamespaces 2", "AccessService/SetQuotas 3",
+	"AccessService/GetLimits 2", "ClusterService/GetMap 1", "OperationService/PauseOperation 2", "StatsService/GetStats 1",
+	"StatsService/GetStats 2"}
 
 // Every request fails if anything that it asks of shards, of the cluster or of other nodes fails, whichever call that is.
 func TestNoFailureIsIgnored(t *testing.T) {
@@ -368,10 +376,12 @@ func TestNoFailureIsIgnored(t *testing.T) {
 // unchecked are fields that the gateway does not check, or refuses with other words: strings that are truncated, versions, and what the
 // shards check.
 var unchecked = map[string]bool{"message": true, "stack": true, "WorkerService/Fail type": true, "WorkerService/Settle type": true,
-	"if_etag": true, "if_version": true, "depth_over": true, "WebhookService/AddWebhook queues": true, "WebhookService/SetWebhook queues": true, "weight": true}
+	"if_etag": true, "if_version": true, "depth_over": true, "WebhookService/AddWebhook queues": true,
+	"WebhookService/SetWebhook queues": true, "weight": true}
 
 // noWords are the words of the error for a malformed value.
-var noWords = map[protoreflect.FullName]string{"google.protobuf.Duration": "is not a duration", "google.protobuf.Timestamp": "is not a time"}
+var noWords = map[protoreflect.FullName]string{"google.protobuf.Duration": "is not a duration",
+	"google.protobuf.Timestamp": "is not a time"}
 
 // An invalid request is refused, and the error names the field. Invalid values are a string that is far too long, an unknown enum value, a
 // negative number, and a malformed time or duration.
@@ -394,7 +404,8 @@ func TestEveryFieldIsChecked(t *testing.T) {
 			if last.Message() != nil {
 				words = noWords[last.Message().FullName()]
 			}
-			if !strings.Contains(said, words) || !strings.Contains(said, strings.TrimSuffix(string(last.Name()), "s")) || !strings.Contains(said, "invalid_argument") && !errors.Is(err, task.ErrInvalidArgument) {
+			if !strings.Contains(said, words) || !strings.Contains(said, strings.TrimSuffix(string(last.Name()), "s")) ||
+				!strings.Contains(said, "invalid_argument") && !errors.Is(err, task.ErrInvalidArgument) {
 				t.Errorf("%s with an invalid %s: %.300s", name, pathText(path), said)
 			}
 		})
@@ -473,7 +484,8 @@ func spoil(m protoreflect.Message, path []protoreflect.FieldDescriptor) {
 }
 
 // unattributed are calls whose author is not recorded: reads, and calls of producers and workers.
-var unattributed = regexp.MustCompile(`/(Get|List|Explain|Enqueue|Group|WhoAmI|VerifyShard|CreateGroup|AddGroupTasks|CloseGroup)|^WorkerService/`)
+var unattributed = regexp.MustCompile(`/(Get|List|Explain|Enqueue|Group|WhoAmI|VerifyShard|CreateGroup|AddGroupTasks|CloseGroup)|` +
+	`^WorkerService/`)
 
 // A call that changes something has one actor and one reason. Duplicates are refused before anything is done.
 func TestOneActorPerCall(t *testing.T) {
@@ -539,7 +551,9 @@ func TestRegistryMatchesCalls(t *testing.T) {
 			}
 			list := workerQuery(ctx)
 			list.Limit = 1
-			if run := g.cfg.Registry.List(list).Workers[0].Running; !slices.ContainsFunc(run, func(r registry.Run) bool { return r.LeaseUntil.Equal(time.Now().Add(time.Minute)) }) {
+			if run := g.cfg.Registry.List(list).Workers[0].Running; !slices.ContainsFunc(run, func(r registry.Run) bool {
+				return r.LeaseUntil.Equal(time.Now().Add(time.Minute))
+			}) {
 				t.Errorf("%s, extend: registry has %+v, want the extended lease", who, run)
 			}
 			gone := call(1, broker.Ack)

@@ -17,7 +17,8 @@ func FuzzREST(f *testing.F) {
 	g := newGateway(newFake())
 	routes := rest.Routes()
 	for i := range routes {
-		f.Add(uint8(i), "00dc6acf-ac00-7001-8000-000000000001", "", `{"type":"a","tasks":[{"type":"a"}],"queues":["q"],"claim_token":"AQEBAAAAAAAAAAc"}`)
+		f.Add(uint8(i), "00dc6acf-ac00-7001-8000-000000000001", "",
+			`{"type":"a","tasks":[{"type":"a"}],"queues":["q"],"claim_token":"AQEBAAAAAAAAAAc"}`)
 	}
 	f.Add(uint8(0), "", "", `{"type":"a","payload":{"x":[1,2]},"retry":{"initial":"1s","factor":1e400},"tags":["x"],"headers":{"a":"b"}}`)
 	f.Add(uint8(2), "", "queue=a&state=ready,dead&limit=5&cursor=AXQA3GrPrABwAYAAAAAAAAAC&created_after=2000-01-01T00:00:00Z", "")

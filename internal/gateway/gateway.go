@@ -126,7 +126,8 @@ type Broker interface {
 	// WatchClaims calls lost on a shard's loop, with locks held: it must not block, nor call the watch.
 	WatchClaims(lost func(broker.Lost)) ClaimWatch
 	// Audit returns the audit log of all shards, newest first, after a place; nil: from the newest.
-	Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (verb.Partial[broker.AuditList], []broker.Stamp, error)
+	Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (verb.Partial[broker.AuditList],
+		[]broker.Stamp, error)
 
 	// Leader returns which node leads a shard, and may briefly ask others; 0: unknown.
 	Leader(ctx context.Context, shard uint32) (node, term, index uint64)
@@ -145,17 +146,19 @@ type ClaimWatch = interface {
 
 // New returns a gateway that does not serve yet.
 func New(cfg Config) *Gateway {
-	g := &Gateway{cfg: cfg, observer: callinfo.NewObserver(cfg.Meter, cfg.Trail), memory: receive.NewMemory(), answers: send.NewMemory(), claims: newClaims(), services: newServices()}
+	g := &Gateway{cfg: cfg, observer: callinfo.NewObserver(cfg.Meter, cfg.Trail), memory: receive.NewMemory(), answers: send.NewMemory(),
+		claims: newClaims(), services: newServices()}
 	g.leaders = callinfo.Leaders{Elsewhere: g.leaderElsewhere, Name: cfg.NodeName}
 	g.access = access.NewGuard(cfg.Auth, cfg.Hosts, cfg.Limits.Payload, cfg.Logger, cfg.Trail)
 	if cfg.Tracers != nil {
-		g.tracer = cfg.Tracers.Tracer("github.com/pawlq/pawl/internal/gateway", trace.WithInstrumentationVersion(cfg.Version), trace.WithSchemaURL(semconv.SchemaURL))
+		g.tracer = cfg.Tracers.Tracer("github.com/pawlq/pawl/internal/gateway", trace.WithInstrumentationVersion(cfg.Version),
+			trace.WithSchemaURL(semconv.SchemaURL))
 	}
 	g.wire()
 	g.grpc = g.newGRPC()
 	g.rest = g.newREST()
-	g.server = listen.New(listen.Config{Logger: cfg.Logger, Certificate: cfg.Certificate, ClientCertificates: cfg.ClientCertificates, MaxConns: cfg.MaxConns,
-		MaxConnsPerAddress: cfg.MaxConnsPerAddress, WriteTimeout: rest.AnswerTimeout}, g.grpc, g.withSQS(g.rest))
+	g.server = listen.New(listen.Config{Logger: cfg.Logger, Certificate: cfg.Certificate, ClientCertificates: cfg.ClientCertificates,
+		MaxConns: cfg.MaxConns, MaxConnsPerAddress: cfg.MaxConnsPerAddress, WriteTimeout: rest.AnswerTimeout}, g.grpc, g.withSQS(g.rest))
 	return g
 }
 

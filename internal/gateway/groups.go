@@ -88,7 +88,8 @@ func mayGroup(ctx context.Context, members []task.Spec, g *task.Group) error {
 }
 
 // AddGroupTasks adds members to a group.
-func (g *groupService) AddGroupTasks(ctx context.Context, r *pawlv1.AddGroupTasksRequest) (answer *pawlv1.AddGroupTasksResponse, err error) {
+func (g *groupService) AddGroupTasks(ctx context.Context, r *pawlv1.AddGroupTasksRequest) (answer *pawlv1.AddGroupTasksResponse,
+	err error) {
 	spans := g.spans.Enqueue(ctx, r.GetTasks()...)
 	defer func() { spans.End(answer.GetResults(), err) }()
 	id, err := convert.IDOf("group_id", r.GetGroupId())
@@ -135,7 +136,8 @@ func (g *groupService) GetGroup(ctx context.Context, r *pawlv1.GetGroupRequest) 
 }
 
 // grouped runs a call on a group that returns its state.
-func (g *groupService) grouped(ctx context.Context, groupID string, v *verb.Verb[broker.OnGroup, broker.Shown[*broker.GroupView]]) (*pawlv1.Group, error) {
+func (g *groupService) grouped(ctx context.Context, groupID string, v *verb.Verb[broker.OnGroup, broker.Shown[*broker.GroupView]]) (
+	*pawlv1.Group, error) {
 	id, err := convert.IDOf("group_id", groupID)
 	if err != nil {
 		return nil, err
@@ -163,7 +165,8 @@ func (g *groupService) CancelGroup(ctx context.Context, r *pawlv1.CancelGroupReq
 	if err != nil {
 		return nil, err
 	}
-	out, err := broker.CancelGroup.Call(ctx, g.verbs, broker.GroupCommand{OnGroup: broker.OnGroup{Namespace: callinfo.Namespace(ctx), ID: id}, Authored: broker.Authored{By: by}})
+	out, err := broker.CancelGroup.Call(ctx, g.verbs, broker.GroupCommand{OnGroup: broker.OnGroup{Namespace: callinfo.Namespace(ctx), ID: id},
+		Authored: broker.Authored{By: by}})
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +206,8 @@ func (g *groupService) ListGroupMembers(ctx context.Context, r *pawlv1.ListGroup
 	if err != nil {
 		return nil, err
 	}
-	list, err := broker.GroupMembers.Call(ctx, g.verbs, broker.MemberList{OnGroup: broker.OnGroup{Namespace: callinfo.Namespace(ctx), ID: id}, Behind: behind, Limit: n})
+	list, err := broker.GroupMembers.Call(ctx, g.verbs, broker.MemberList{OnGroup: broker.OnGroup{Namespace: callinfo.Namespace(ctx), ID: id},
+		Behind: behind, Limit: n})
 	if err != nil {
 		return nil, err
 	}

@@ -40,7 +40,8 @@ func TestOtherNamesAreMisdirected(t *testing.T) {
 	pages := 0
 	f.pages = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { pages++ })
 	g := newGateway(f)
-	paths := [][2]string{{"GET", "/"}, {"POST", "/queues/mail/pause"}, {"GET", "/static/pawl.js"}, {"GET", "/a//b"}, {"GET", "/metrics/"}, {"DELETE", "/healthz"}, {"GET", "/api/v1/nothing"}}
+	paths := [][2]string{{"GET", "/"}, {"POST", "/queues/mail/pause"}, {"GET", "/static/pawl.js"}, {"GET", "/a//b"}, {"GET", "/metrics/"},
+		{"DELETE", "/healthz"}, {"GET", "/api/v1/nothing"}}
 	for _, rt := range rest.Routes() {
 		paths = append(paths, [2]string{rt.Method, strings.NewReplacer("{", "", "}", "").Replace(rt.Path)})
 	}
@@ -50,7 +51,8 @@ func TestOtherNamesAreMisdirected(t *testing.T) {
 		w := httptest.NewRecorder()
 		g.Handler().ServeHTTP(w, stray(p[0], p[1], "evil.example:7295").WithContext(ctx))
 		var problem struct{ Code, Field, Detail string }
-		if err := json.Unmarshal(w.Body.Bytes(), &problem); err != nil || w.Code != http.StatusMisdirectedRequest || problem.Code != "invalid_argument" || problem.Field != "host" {
+		if err := json.Unmarshal(w.Body.Bytes(), &problem); err != nil || w.Code != http.StatusMisdirectedRequest ||
+			problem.Code != "invalid_argument" || problem.Field != "host" {
 			t.Errorf("%s %s: %d %s, want misdirected request", p[0], p[1], w.Code, w.Body)
 		}
 		for _, want := range []string{`"evil.example:7295"`, "IP addresses", "localhost", "--listen", "--advertise", "--allowed-hosts"} {
@@ -155,7 +157,8 @@ func TestPagesSpeakNoGRPC(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := answerTo(t, conn, "PRI "+path+" HTTP/1.1\r\nHost: evil.example\r\nOrigin: http://evil.example\r\nContent-Length: 24\r\n\r\nPRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"); strings.Contains(got, "HTTP/") {
+			if got := answerTo(t, conn, "PRI "+path+" HTTP/1.1\r\nHost: evil.example\r\nOrigin: http://evil.example\r\nContent-Length: "+
+				"24\r\n\r\nPRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"); strings.Contains(got, "HTTP/") {
 				t.Errorf("PRI %s got %q, want no HTTP response", path, got)
 			}
 		}
@@ -175,7 +178,8 @@ func TestMisdirectedRequestsAreLogged(t *testing.T) {
 		}
 		pass(time.Second)
 		g.Handler().ServeHTTP(httptest.NewRecorder(), stray("GET", "/metrics", "pawl:7295"))
-		if n := strings.Count(log.String(), "\n"); n != 2 || !strings.Contains(log.String(), "host=pawl:7295") || !strings.Contains(log.String(), "others=4") || !strings.Contains(log.String(), "--allowed-hosts") {
+		if n := strings.Count(log.String(), "\n"); n != 2 || !strings.Contains(log.String(), "host=pawl:7295") || !strings.Contains(log.String(),
+			"others=4") || !strings.Contains(log.String(), "--allowed-hosts") {
 			t.Errorf("log has %d lines, want 2:\n%s", n, log.String())
 		}
 	})

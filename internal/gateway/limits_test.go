@@ -101,7 +101,8 @@ func TestCompressedBodiesAreRefused(t *testing.T) {
 		_, _ = z.Write([]byte(`{"type":"a"}`))
 		_ = z.Close()
 		c, _ := l.dial(t.Context(), "")
-		go fmt.Fprintf(c, "POST /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s", packed.Len(), packed.Bytes())
+		go fmt.Fprintf(c, "POST /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s",
+			packed.Len(), packed.Bytes())
 		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 		if err != nil || resp.StatusCode != 400 {
 			t.Fatalf("REST: %v, %v, want status 400", resp, err)
@@ -162,31 +163,36 @@ func TestRates(t *testing.T) {
 		quotas(task.Quotas{Requests: 4})
 		for i, want := range []int{202, 202, 202, 202, 429, 429} {
 			code, answer, after := call("team", "POST", "/api/v1/tasks", one)
-			if code != want || want == 429 && (after != "1" || !strings.Contains(answer, `"code":"rate_limited","reason":"max_requests_per_second"`)) {
+			if code != want || want == 429 && (after != "1" ||
+				!strings.Contains(answer, `"code":"rate_limited","reason":"max_requests_per_second"`)) {
 				t.Errorf("call %d at 4 a second: %d %s, Retry-After %q", i+1, code, answer, after)
 			}
 		}
-		for _, free := range [][4]string{{"boss", "POST", "/api/v1/tasks", one}, {"team", "GET", "/api/v1/me", ""}, {"boss", "GET", "/api/v1/namespaces", ""},
-			{"team", "POST", "/api/v1/tasks/ack", `{"items":[{"task_id":"018f0000-0000-7000-8000-000000000001","claim_token":"AQEBAAAAAAAAAAc"}]}`}} {
+		for _, free := range [][4]string{{"boss", "POST", "/api/v1/tasks", one}, {"team", "GET", "/api/v1/me", ""},
+			{"boss", "GET", "/api/v1/namespaces", ""}, {"team", "POST", "/api/v1/tasks/ack",
+				`{"items":[{"task_id":"018f0000-0000-7000-8000-000000000001","claim_token":"AQEBAAAAAAAAAAc"}]}`}} {
 			if code, answer, _ := call(free[0], free[1], free[2], free[3]); code == 429 {
 				t.Errorf("call %v, which is not counted, was refused: %s", free, answer)
 			}
 		}
-		for _, path := range []string{"/api/v1/namespaces", "/api/v1/namespaces/team", "/api/v1/limits", "/api/v1/server", "/api/v1/stats"} { // they ask shards
+		// they ask shards
+		for _, path := range []string{"/api/v1/namespaces", "/api/v1/namespaces/team", "/api/v1/limits", "/api/v1/server", "/api/v1/stats"} {
 			if code, answer, _ := call("team", "GET", path, ""); code != 429 {
 				t.Errorf("call to %s was not counted: %d %s", path, code, answer)
 			}
 		}
 		pass(time.Second) // four more
 		batch := `{"tasks":[` + one + strings.Repeat(","+one, 9) + `]}`
-		if _, answer, _ := call("team", "POST", "/api/v1/tasks/batch", batch); strings.Count(answer, `"task_id"`) != 4 || strings.Count(answer, `rate_limited`) != 6 {
+		if _, answer, _ := call("team", "POST", "/api/v1/tasks/batch", batch); strings.Count(answer, `"task_id"`) != 4 ||
+			strings.Count(answer, `rate_limited`) != 6 {
 			t.Errorf("batch of 10 tasks with tokens for 4: %s", answer)
 		}
 		pass(time.Minute)
 		quotas(task.Quotas{Bytes: 10})
 		large := `{"type":"a","queue":"q","payload":"` + strings.Repeat("x", 95) + `"}`
 		for i, want := range []int{202, 429} {
-			if code, answer, _ := call("team", "POST", "/api/v1/tasks", large); code != want || want == 429 && !strings.Contains(answer, "max_bytes_per_second") {
+			if code, answer, _ := call("team", "POST", "/api/v1/tasks", large); code != want || want == 429 &&
+				!strings.Contains(answer, "max_bytes_per_second") {
 				t.Errorf("payload %d of 97 bytes at 10 a second: %d %s", i+1, code, answer)
 			}
 		}
@@ -207,7 +213,8 @@ func TestRates(t *testing.T) {
 // These limits are part of what callers rely on, or bound what a node uses. Changing one must be deliberate.
 func TestLimitsAreStable(t *testing.T) {
 	for what, c := range map[string][2]int{
-		"a sample": {sampleSize, 10}, "frames of a producer": {maxFrames, 64}, "spare receivers": {spareReceivers, 2}, "results together": {maxResultsTogether, 1000},
+		"a sample": {sampleSize, 10}, "frames of a producer": {maxFrames, 64}, "spare receivers": {spareReceivers, 2},
+		"results together": {maxResultsTogether, 1000},
 
 		"slots": {maxSlots, 10_000}, "frames in a lane": {laneFrames, 64}, "items in a lane": {laneItems, 4000},
 		"notices": {maxNotices, 1024}, "an instance": {maxInstance, 64},
@@ -227,7 +234,8 @@ func TestRatesOfManyTasks(t *testing.T) {
 		},
 		"members": func(ctx context.Context, g *Gateway) error {
 			id := task.NewID(1, 7, 1)
-			_, err := g.services.group.AddGroupTasks(ctx, &pawlv1.AddGroupTasksRequest{GroupId: id.String(), Tasks: many(4, &pawlv1.TaskSpec{Type: "a"})})
+			_, err := g.services.group.AddGroupTasks(ctx, &pawlv1.AddGroupTasksRequest{GroupId: id.String(),
+				Tasks: many(4, &pawlv1.TaskSpec{Type: "a"})})
 			if errors.Is(err, task.ErrNotFound) {
 				err = nil
 			}
@@ -235,7 +243,8 @@ func TestRatesOfManyTasks(t *testing.T) {
 		},
 		"messages": func(ctx context.Context, g *Gateway) error {
 			spec := task.Spec{Type: "a", Queue: "q", Priority: task.Normal, ContentType: "x/y"}
-			for _, one := range (g.services.sqs).Enqueue(ctx, queues.Queue{Namespace: "default", Name: "q", Shard: 1}, []task.Spec{spec, spec, spec, spec}) {
+			for _, one := range (g.services.sqs).Enqueue(ctx, queues.Queue{Namespace: "default", Name: "q", Shard: 1},
+				[]task.Spec{spec, spec, spec, spec}) {
 				if one.Err != nil {
 					return one.Err
 				}
@@ -253,7 +262,8 @@ func TestRatesOfManyTasks(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			for most, good := range map[int64]bool{3: true, 2: false} {
 				k := newTokenSet()
-				k.auth.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"default"}, Quotas: map[string]task.Quotas{"default": {Requests: most}}})
+				k.auth.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"default"}, Quotas: map[string]task.Quotas{
+					"default": {Requests: most}}})
 				k.auth.Refreshed(time.Now())
 				f := newFake()
 				f.auth = k.auth

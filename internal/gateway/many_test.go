@@ -39,7 +39,8 @@ func spread() (*fake, *Gateway, context.Context) {
 func put(t testing.TB, g *Gateway, ctx context.Context, queue string, n int, payload string) {
 	t.Helper()
 	for range n {
-		_, err := g.services.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new(queue), Payload: []byte(payload)}})
+		_, err := g.services.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new(queue),
+			Payload: []byte(payload)}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +90,8 @@ func TestWeightedClaimAcrossShards(t *testing.T) {
 	put(t, g, ctx, "c", 100, "1")
 	count := map[rune]int{}
 	for i := range 12 {
-		for _, q := range claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a=5 b=1 c=3"), Order: pawlv1.Order_ORDER_WEIGHTED, Max: 1 + int32(i%4)*3}) {
+		for _, q := range claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a=5 b=1 c=3"), Order: pawlv1.Order_ORDER_WEIGHTED,
+			Max: 1 + int32(i%4)*3}) {
 			count[q]++
 		}
 	}
@@ -210,7 +212,8 @@ func TestRepeatedClaimAcrossShards(t *testing.T) {
 		first := claimText(t, g, ctx, r)
 		put(t, g, ctx, "a", 5, "1")
 		again := claimText(t, g, ctx, r)
-		if len(first) != 6 || strings.Count(first, "b") != strings.Count(again, "b") || strings.Count(first, "c") != strings.Count(again, "c") || len(again) != 6 {
+		if len(first) != 6 || strings.Count(first, "b") != strings.Count(again, "b") || strings.Count(first, "c") != strings.Count(again, "c") ||
+			len(again) != 6 {
 			t.Errorf("%s: claim got %q, and %q when repeated", queues, first, again)
 		}
 		claimed := 0
@@ -261,7 +264,8 @@ func TestPartsAreAskedInOrder(t *testing.T) {
 			delete(f.queues, queue)
 		}
 		f.down[c.down] = true
-		got, err := g.claims.takeMany(ctx, broker.ClaimCall{Namespace: "default", Queues: queuesOf(c.queues), Max: c.max, MaxBytes: 9000}, c.places, 0)
+		got, err := g.claims.takeMany(ctx, broker.ClaimCall{Namespace: "default", Queues: queuesOf(c.queues), Max: c.max, MaxBytes: 9000},
+			c.places, 0)
 		text, asked := "", ""
 		for _, one := range got {
 			text += one.Queue
@@ -433,7 +437,8 @@ func TestShardsOfLists(t *testing.T) {
 		queue string
 		dead  bool
 		want  string
-	}{{"", false, "[1 2 3]"}, {"", true, "[1 2 3]"}, {"one", false, "[1]"}, {"one", true, "[1]"}, {"two", false, "[1 2 3]"}, {"two", true, "[1 2]"}, {"gone", false, "[1 2 3]"}, {"gone", true, "[]"}} {
+	}{{"", false, "[1 2 3]"}, {"", true, "[1 2 3]"}, {"one", false, "[1]"}, {"one", true, "[1]"}, {"two", false, "[1 2 3]"},
+		{"two", true, "[1 2]"}, {"gone", false, "[1 2 3]"}, {"gone", true, "[]"}} {
 		if got, err := g.services.operator.ShardsOf(ctx, c.queue, c.dead); err != nil || fmt.Sprint(got) != c.want {
 			t.Errorf("queue %q (dead letters: %t): shards %v, %v, want %s", c.queue, c.dead, got, err, c.want)
 		}
@@ -448,7 +453,8 @@ func TestShardsOfLists(t *testing.T) {
 func TestDeadLettersOfDeletedQueue(t *testing.T) {
 	_, g, ctx := spread()
 	put(t, g, ctx, "a", 20, "1")
-	r, err := g.services.producer.ListTasks(ctx, &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: new("gone"), States: []pawlv1.State{pawlv1.State_STATE_DEAD}}})
+	r, err := g.services.producer.ListTasks(ctx, &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: new("gone"),
+		States: []pawlv1.State{pawlv1.State_STATE_DEAD}}})
 	if err != nil || len(r.Items) > 0 || r.NextCursor != "" {
 		t.Errorf("ListTasks of a deleted queue's dead letters = %v, %v", r, err)
 	}
@@ -509,12 +515,14 @@ func TestBatchAtUnreadyNode(t *testing.T) {
 			t.Errorf("not ready for shards %v: %v, %v", shards, out, err)
 		}
 		for i, r := range out.GetResults() {
-			if down := slices.Contains(shards, uint32(min(i, 1)+1)); down != (r.GetError().GetReason() == task.ReasonNotReady) || down != (r.GetTask() == nil) {
+			if down := slices.Contains(shards, uint32(min(i, 1)+1)); down != (r.GetError().GetReason() == task.ReasonNotReady) ||
+				down != (r.GetTask() == nil) {
 				t.Errorf("not ready for shards %v: task %d: %v", shards, i, r)
 			}
 		}
 	}
-	if _, err := g.services.producer.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: append(batch, &pawlv1.TaskSpec{Queue: new("a")})}); err != nil {
+	if _, err := g.services.producer.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: append(batch,
+		&pawlv1.TaskSpec{Queue: new("a")})}); err != nil {
 		t.Errorf("a batch with an invalid task was refused: %v", err)
 	}
 }
@@ -589,7 +597,8 @@ func TestBatchesWaitBrieflyForNewQueues(t *testing.T) {
 	})
 }
 
-// A batch waits a little longer for a shard that does not answer than for the others, and says that it does not know what became of its items.
+// A batch waits a little longer for a shard that does not answer than for the others, and says that it does not know
+// what became of its items.
 func TestBatchesWaitBrieflyForAHungShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, g, ctx := spread()
@@ -663,7 +672,8 @@ func TestBatchesWaitBrieflyForAHungShard(t *testing.T) {
 		})
 		within("an SQS enqueue", func() {
 			half := task.AllSlots >> (task.SlotCount / 2)
-			q := queues.Queue{Name: "a", Parts: []queues.Part{{Shard: 1, Slots: half, Next: half}, {Shard: 2, Slots: task.AllSlots &^ half, Next: task.AllSlots &^ half}}}
+			q := queues.Queue{Name: "a", Parts: []queues.Part{{Shard: 1, Slots: half, Next: half}, {Shard: 2, Slots: task.AllSlots &^ half,
+				Next: task.AllSlots &^ half}}}
 			specs := make([]task.Spec, 20)
 			for i := range specs {
 				specs[i] = task.Spec{Type: "t", Queue: "a", Key: fmt.Sprint(i), Priority: task.Normal, ContentType: "x/y"}
@@ -708,7 +718,8 @@ func TestBatchLooksUpQueuesOnce(t *testing.T) {
 	f, g, ctx := spread()
 	f.faults = &faults{}
 	spec := func(typ, queue string) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: typ, Queue: new(queue)} }
-	_, err := g.services.producer.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: []*pawlv1.TaskSpec{spec("t", "a"), spec("t", "a"), spec("t", "b"), spec("", "b"), spec("t", "b"), spec("t", "b")}})
+	_, err := g.services.producer.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: []*pawlv1.TaskSpec{spec("t", "a"), spec("t", "a"),
+		spec("t", "b"), spec("", "b"), spec("t", "b"), spec("t", "b")}})
 	if want := 2 + 2; err != nil || f.faults.asked != want { // two of them are written
 		t.Errorf("EnqueueBatch made %d calls to shards and the cluster, want %d (%v)", f.faults.asked, want, err)
 	}
@@ -763,15 +774,18 @@ func TestPartsAreAddedUp(t *testing.T) {
 	f := newFake(1, 2, 3)
 	verbtest.On(f.table(), broker.DescribeQueue, func(_ context.Context, q *broker.OnQueue) (out broker.QueueDescribed, err error) {
 		n := int64(q.Shard)
-		out.Info = broker.QueueInfo{Ready: [3]int64{n, 10 * n, 100 * n}, Scheduled: n, Claimed: 2 * n, Retrying: 3 * n, Dead: 4 * n, Poisoned: 5 * n, Held: 6 * n, OldestReady: time.Duration(10 - n)}
+		out.Info = broker.QueueInfo{Ready: [3]int64{n, 10 * n, 100 * n}, Scheduled: n, Claimed: 2 * n, Retrying: 3 * n, Dead: 4 * n,
+			Poisoned: 5 * n, Held: 6 * n, OldestReady: time.Duration(10 - n)}
 		if q.Shard == 3 {
 			err = task.NotFound("queue", q.Queue)
 		}
 		return out, err
 	})
 	ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
-	all, err := newGateway(f).services.operator.States(ctx, queues.Queue{Name: "q", Parts: []queues.Part{{Shard: 1, Slots: 1, Next: 1}, {Shard: 2, Slots: 2, Next: 2}, {Shard: 3, Slots: 4, Next: 4}}})
-	want := broker.QueueInfo{Ready: [3]int64{3, 30, 300}, Scheduled: 3, Claimed: 6, Retrying: 9, Dead: 12, Poisoned: 15, Held: 18, OldestReady: 9}
+	all, err := newGateway(f).services.operator.States(ctx, queues.Queue{Name: "q", Parts: []queues.Part{{Shard: 1, Slots: 1, Next: 1},
+		{Shard: 2, Slots: 2, Next: 2}, {Shard: 3, Slots: 4, Next: 4}}})
+	want := broker.QueueInfo{Ready: [3]int64{3, 30, 300}, Scheduled: 3, Claimed: 6, Retrying: 9, Dead: 12, Poisoned: 15,
+		Held: 18, OldestReady: 9}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -805,7 +819,8 @@ func TestStrictClaimAsksNeighboursTogether(t *testing.T) {
 	}
 }
 
-// A claim finds the tasks of a queue in any of its shards, and its response has the stamps of all that were asked. The same holds for a retry.
+// A claim finds the tasks of a queue in any of its shards, and its response has the stamps of all that were asked. The
+// same holds for a retry.
 func TestClaimOfAQueueInSeveralShards(t *testing.T) {
 	f, g, ctx := spread()
 	put(t, g, ctx, "q", 6, "1")
@@ -839,7 +854,8 @@ func TestClaimsThatFailDefinitely(t *testing.T) {
 		}
 		close(f.draining)
 		began := time.Now()
-		if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6, Wait: durationpb.New(time.Minute)}); got != "" || time.Since(began) != 0 {
+		if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6, Wait: durationpb.New(time.Minute)}); got != "" ||
+			time.Since(began) != 0 {
 			t.Errorf("claim got %q after %v while the node stops, want nothing at once", got, time.Since(began))
 		}
 		g.Shutdown(context.Background())
@@ -877,8 +893,8 @@ func TestRefusedUpdatesAreStamped(t *testing.T) {
 	}
 }
 
-// Each part of a queue gets the dead letters by id that are its own, and a queue in one shard gets all. A maximum is counted over the parts,
-// and the rate is divided among them.
+// Each part of a queue gets the dead letters by id that are its own, and a queue in one shard gets all. A maximum is
+// counted over the parts, and the rate is divided among them.
 func TestBulkOverParts(t *testing.T) {
 	ids := []task.ID{task.NewID(1, 1, 1), task.NewID(2, 1, 2), task.NewID(2, 1, 3)}
 	two := queues.Queue{Name: "q", Parts: []queues.Part{{Shard: 1, Slots: 1, Next: 1}, {Shard: 2, Slots: 2, Next: 2}}}
@@ -953,7 +969,8 @@ func TestReadyPartIsAskedFirst(t *testing.T) {
 			put(t, g, ctx, "q", 1, "1")
 		}()
 		began := time.Now()
-		got, err := g.claims.takeMany(ctx, broker.ClaimCall{Namespace: "default", Queues: queuesOf("q"), Max: 1, MaxBytes: 1000}, [][]uint32{{1, 2, 3}}, time.Minute)
+		got, err := g.claims.takeMany(ctx, broker.ClaimCall{Namespace: "default", Queues: queuesOf("q"), Max: 1, MaxBytes: 1000},
+			[][]uint32{{1, 2, 3}}, time.Minute)
 		if took := time.Since(began); err != nil || len(got) != 1 || len(f.claims) != 3+1 || took != 2*time.Second {
 			t.Errorf("%d tasks after %v with %d claims sent (%v)", len(got), took, len(f.claims), err)
 		}
@@ -1064,8 +1081,8 @@ func TestClaimsBesideAHangingShard(t *testing.T) {
 	}
 }
 
-// A late answer is used by a claim that has nothing else, and otherwise given back, so that no task stays claimed for nobody. A shard that has
-// answered late is asked again.
+// A late answer is used by a claim that has nothing else, and otherwise given back, so that no task stays claimed for
+// nobody. A shard that has answered late is asked again.
 func TestLateAnswers(t *testing.T) {
 	for _, c := range []struct {
 		what, queues string
@@ -1175,7 +1192,8 @@ func TestLateAnswerStandsAlone(t *testing.T) {
 		want int
 	}{"nothing else": {0, 0, 2}, "one from elsewhere": {1, 0, 0}, "another queue": {0, 1, 0}} {
 		_, g, ctx := spread()
-		m := &manyClaim{g: g.claims, call: broker.ClaimCall{Queues: queuesOf("a b"), Max: 2}, lost: lostParts{}, claimPass: newClaimPass([][]uint32{{1}, {1}})}
+		m := &manyClaim{g: g.claims, call: broker.ClaimCall{Queues: queuesOf("a b"), Max: 2}, lost: lostParts{},
+			claimPass: newClaimPass([][]uint32{{1}, {1}})}
 		p := &partCall{place: place{0, 1}, done: make(chan struct{}), got: make([]broker.Claimed, 2)}
 		for i := range p.got {
 			p.got[i].Envelope = &schema.Envelope{}

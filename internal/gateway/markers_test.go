@@ -70,16 +70,21 @@ func TestMarkersOverREST(t *testing.T) {
 	t.Cleanup(func() { g.Shutdown(context.Background()) })
 	const id, cursor = "0198c2f4-8a5b-7c3e-9d10-2f6b1c0a4e77", "AWQAAAAAAB6EgAGYwvSKW3w-nRAvaxwKTnc"
 	for _, c := range []struct{ who, method, path, body, want string }{
-		{"ci", "POST", "", `{"kind":"deploy","title":"web 1.4.2","version":"1.4.2","url":"https://ci.example.com/42","queues":["mail*"],"types":["mail.*"],"at":"1970-01-01T00:00:02Z","request_id":"` + id + `"}`,
-			`201 {"id":"` + id + `","kind":"deploy","title":"web 1.4.2","version":"1.4.2","url":"https://ci.example.com/42","queues":["mail*"],"types":["mail.*"],"at":"1970-01-01T00:00:02Z",` +
+		{"ci", "POST", "", `{"kind":"deploy","title":"web ` +
+			`1.4.2","version":"1.4.2","url":"https://ci.example.com/42","queues":["mail*"],"types":["mail.*"],"at":"1970-01-01T00:00:02Z",` +
+			`"request_id":"` + id + `"}`,
+			`201 {"id":"` + id + `","kind":"deploy","title":"web ` +
+				`1.4.2","version":"1.4.2","url":"https://ci.example.com/42","queues":["mail*"],"types":["mail.*"],"at":"1970-01-01T00:00:02Z",` +
 				`"created_by":"ci","created_at":"1970-01-01T00:00:03Z"}`},
 		{"eye", "POST", "", `{"kind":"note","title":"x"}`, `403 token \"eye\" has the role observe, and this call needs produce or operate`},
 		{"ops", "POST", "", `{"title":"x"}`, `400 kind: is required: one of deploy, incident, note`},
-		{"ops", "POST", "", `{"kind":"note","title":"x","url":"https://me:pw@example.com/"}`, `400 url: it has a user or password before its host`},
+		{"ops", "POST", "", `{"kind":"note","title":"x","url":"https://me:pw@example.com/"}`,
+			`400 url: it has a user or password before its host`},
 		{"ops", "POST", "", `{"kind":"note","title":"x","color":"red"}`, `400 color: `},
 		{"ops", "POST", "", `{"kind":"note","title":"x","at":"yesterday"}`, `400 at: `},
 		{"ci", "GET", "", "", `403 `},
-		{"eye", "GET", "?since=1970-01-01T00:00:01Z&until=1970-01-01T00:00:09Z&kind=deploy&queue=mail&type=mail.welcome&limit=1", "", `"next_cursor":"` + cursor + `"}`},
+		{"eye", "GET", "?since=1970-01-01T00:00:01Z&until=1970-01-01T00:00:09Z&kind=deploy&queue=mail&type=mail.welcome&limit=1", "",
+			`"next_cursor":"` + cursor + `"}`},
 		{"eye", "GET", "?cursor=" + cursor, "", `200 {"items":[{"id":"` + id + `"`},
 		{"eye", "GET", "?cursor=AXlvbmNhbGw", "", `400 cursor: `},
 		{"eye", "GET", "?cursor=AWQAAA", "", `400 cursor: `}, // a marker cursor, but too short

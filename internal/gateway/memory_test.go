@@ -68,7 +68,8 @@ func TestRefusedBodiesTakeNoMemoryOverREST(t *testing.T) {
 	k := newTokenSet()
 	k.addAll()
 	g := lockedGateway(t, k)
-	fill := strings.NewReplacer("{id}", "00000000-0000-7000-8000-000000000001", "{queue}", "mail", "{name}", "n", "{node}", "n1", "{shard}", "1", "{worker}", "w")
+	fill := strings.NewReplacer("{id}", "00000000-0000-7000-8000-000000000001", "{queue}", "mail", "{name}", "n", "{node}", "n1", "{shard}",
+		"1", "{worker}", "w")
 	calls := 0
 	for _, r := range rest.Routes() {
 		need := access.NeedOfRoute(r)
@@ -132,7 +133,8 @@ func TestRefusedBodiesTakeNoMemoryOverGRPC(t *testing.T) {
 			var err error
 			n := allocated(func() {
 				var s grpc.ClientStream
-				if s, err = conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/pawl.v1."+name, grpc.ForceCodecV2(asBytes{})); err == nil {
+				if s, err = conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/pawl.v1."+name,
+					grpc.ForceCodecV2(asBytes{})); err == nil {
 					_ = s.SendMsg(&message)
 					var answer []byte
 					err = s.RecvMsg(&answer)
@@ -191,7 +193,8 @@ func TestRefusedBodiesTakeNoMemoryOverSQS(t *testing.T) {
 					req.Header.Set("Authorization", "Bearer "+k.secret["eye"])
 				case "signed by eye":
 					key := auth.AccessKeyOf(auth.HashOf(k.secret["eye"]))
-					if err := signer.NewSigner().SignHTTP(t.Context(), aws.Credentials{AccessKeyID: key.ID, SecretAccessKey: key.Secret}, req, hex.EncodeToString(sum[:]), "sqs", "eu-west-1", time.Now()); err != nil {
+					if err := signer.NewSigner().SignHTTP(t.Context(), aws.Credentials{AccessKeyID: key.ID, SecretAccessKey: key.Secret}, req,
+						hex.EncodeToString(sum[:]), "sqs", "eu-west-1", time.Now()); err != nil {
 						t.Fatal(err)
 					}
 				}

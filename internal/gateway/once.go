@@ -24,7 +24,8 @@ func (g *workerService) BeginOnce(ctx context.Context, r *pawlv1.BeginOnceReques
 	}
 	out := &pawlv1.BeginOnceResponse{State: convert.OnceStateProto(a.State), Result: a.Result, KeptUntil: convert.TimeProto(a.Until)}
 	if a.State == broker.OnceHeld {
-		out.Holder = &pawlv1.OnceHolder{TaskId: a.Holder.ID.String(), Worker: a.Holder.Worker, Fence: int64(a.Holder.Fence)} // #nosec G115 -- below 1<<53
+		out.Holder = &pawlv1.OnceHolder{TaskId: a.Holder.ID.String(), Worker: a.Holder.Worker,
+			Fence: int64(a.Holder.Fence)} // #nosec G115 -- below 1<<53
 		out.RetryAfter = durationpb.New(a.RetryAfter)
 	}
 	return out, nil

@@ -61,7 +61,8 @@ func (g *operationService) StartOperation(ctx context.Context, r *pawlv1.StartOp
 }
 
 func (g *operationService) preview(ctx context.Context, f broker.Filter) (*pawlv1.StartOperationResponse, error) {
-	out, err := broker.CountMatches.Call(ctx, g.verbs, broker.MatchCount{OnShard: callinfo.OnShard(ctx, 0), Filter: f, Limit: sampleSize, Wait: broker.CountTime})
+	out, err := broker.CountMatches.Call(ctx, g.verbs, broker.MatchCount{OnShard: callinfo.OnShard(ctx, 0), Filter: f, Limit: sampleSize,
+		Wait: broker.CountTime})
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +73,8 @@ func (g *operationService) preview(ctx context.Context, f broker.Filter) (*pawlv
 }
 
 // operation runs a call on an operation that returns its state. It logs done; "": nothing.
-func (g *operationService) operation(ctx context.Context, done string, run func(ns string) (broker.OperationView, broker.Stamp, error)) (*pawlv1.Operation, error) {
+func (g *operationService) operation(ctx context.Context, done string, run func(ns string) (broker.OperationView, broker.Stamp,
+	error)) (*pawlv1.Operation, error) {
 	v, at, err := run(callinfo.Namespace(ctx))
 	callinfo.Note(ctx, at)
 	if err != nil {
@@ -114,7 +116,8 @@ func (g *operationService) outcomes(ctx context.Context, id task.ID, spec *pawlv
 	if contract.Actions[spec.GetAction()] != task.Move {
 		f.Queue = spec.GetFilter().GetQueue()
 	}
-	counted, err := broker.CountMatches.Call(ctx, g.verbs, broker.MatchCount{OnShard: callinfo.OnShard(ctx, 0), Filter: f, Wait: outcomesTimeout})
+	counted, err := broker.CountMatches.Call(ctx, g.verbs, broker.MatchCount{OnShard: callinfo.OnShard(ctx, 0), Filter: f,
+		Wait: outcomesTimeout})
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +177,8 @@ type steering interface {
 // stopTime is how long a pause or an abort waits for the step in progress.
 const stopTime = 2 * time.Second
 
-func (g *operationService) steerOperation(ctx context.Context, r steering, done string, v *verb.Verb[broker.OperationOrder, broker.Shown[broker.OperationView]]) (*pawlv1.Operation, error) {
+func (g *operationService) steerOperation(ctx context.Context, r steering, done string, v *verb.Verb[broker.OperationOrder,
+	broker.Shown[broker.OperationView]]) (*pawlv1.Operation, error) {
 	id, err := convert.IDOf("operation_id", r.GetOperationId())
 	if err != nil {
 		return nil, err
@@ -186,7 +190,8 @@ func (g *operationService) steerOperation(ctx context.Context, r steering, done 
 	return g.steered(ctx, id, by, done, v)
 }
 
-func (g *operationService) steered(ctx context.Context, id task.ID, by task.Author, done string, v *verb.Verb[broker.OperationOrder, broker.Shown[broker.OperationView]]) (*pawlv1.Operation, error) {
+func (g *operationService) steered(ctx context.Context, id task.ID, by task.Author, done string, v *verb.Verb[broker.OperationOrder,
+	broker.Shown[broker.OperationView]]) (*pawlv1.Operation, error) {
 	return g.operation(ctx, done, func(ns string) (broker.OperationView, broker.Stamp, error) {
 		out, err := v.Call(ctx, g.verbs, broker.OperationOrder{OnOperation: broker.OnOperation{Namespace: ns, ID: id}, By: by})
 		if err == nil && out.View.Stopping != 0 {

@@ -286,7 +286,8 @@ func TestFramesCountAsCalls(t *testing.T) {
 		synctest.Wait()
 		said, open := meter.heard()
 		const frame = "grpc ProducerService/Produce.frame "
-		want := "[" + frame + "ok 0s false " + frame + "ok 0s false " + frame + "rate_limited 0s false " + frame + "ok 0s false grpc ProducerService/Produce ok -1ns false]"
+		want := "[" + frame + "ok 0s false " + frame + "ok 0s false " + frame + "rate_limited 0s false " + frame +
+			"ok 0s false grpc ProducerService/Produce ok -1ns false]"
 		if said != want || open != "map[grpc ProducerService/Produce:0]" {
 			t.Errorf("reported %s, streams %s, want %s", said, open, want)
 		}
@@ -402,7 +403,8 @@ func TestFrameMemory(t *testing.T) {
 		g, l := serve(t, f)
 		p := startProducer(t, t.Context(), dial(t, l))
 		large := func(number uint64, queue string) {
-			p.send(&pawlv1.ProduceRequest{Number: number, Tasks: []*pawlv1.TaskSpec{{Type: "a", Queue: new(queue), ContentType: "b", Payload: make([]byte, 500<<10)}}})
+			p.send(&pawlv1.ProduceRequest{Number: number, Tasks: []*pawlv1.TaskSpec{{Type: "a", Queue: new(queue), ContentType: "b",
+				Payload: make([]byte, 500<<10)}}})
 			synctest.Wait()
 		}
 		large(1, "slow")
@@ -439,7 +441,8 @@ func TestFramesAreStamped(t *testing.T) {
 			leader uint64
 			queues []string
 			want   string
-		}{{1, []string{"a"}, "1@"}, {2, []string{"a"}, "1@n2"}, {2, []string{"b", "b"}, "2@n2"}, {2, []string{"a", "b"}, "1@n2 2@n2"}, {0, []string{"a"}, "1@"}, {2, nil, ""}} {
+		}{{1, []string{"a"}, "1@"}, {2, []string{"a"}, "1@n2"}, {2, []string{"b", "b"}, "2@n2"}, {2, []string{"a", "b"}, "1@n2 2@n2"},
+			{0, []string{"a"}, "1@"}, {2, nil, ""}} {
 			f.set(func() { f.leader = c.leader })
 			p.sendTasks(1, c.queues...)
 			var got []string
@@ -544,7 +547,8 @@ func TestAnswersGoTogether(t *testing.T) {
 				t.Error(err)
 			}
 			if sizes[0] != 1 || sizes[1] < c.least || slices.Max(sizes) > c.most {
-				t.Errorf("frames of %d tasks: messages have %v answers, want 1, then at least %d, and never more than %d", c.tasks, sizes, c.least, c.most)
+				t.Errorf("frames of %d tasks: messages have %v answers, want 1, then at least %d, and never more than %d", c.tasks,
+					sizes, c.least, c.most)
 			}
 		})
 	}

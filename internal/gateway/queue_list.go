@@ -89,7 +89,8 @@ func (g *operatorService) ListQueues(ctx context.Context, r *pawlv1.ListQueuesRe
 // listed returns the queues of a page, and the name after which the list continues; "": it ends.
 func (g *operatorService) listed(ctx context.Context, q queueList) (page verb.Partial[[]queues.Queue], next string, err error) {
 	if q.having == "" && !q.most || q.having == contract.QueuePaused {
-		page.Value, err = g.cluster.Queues(ctx, q.ns, queues.Query{After: q.after, Limit: q.limit + 1, Pattern: q.pattern, Paused: q.having != ""})
+		page.Value, err = g.cluster.Queues(ctx, q.ns, queues.Query{After: q.after, Limit: q.limit + 1, Pattern: q.pattern,
+			Paused: q.having != ""})
 		if len(page.Value) > q.limit {
 			page.Value, next = page.Value[:q.limit], page.Value[q.limit-1].Name
 		}
@@ -112,7 +113,9 @@ func (g *operatorService) counted(ctx context.Context, q queueList) (names verb.
 		slices.SortStableFunc(counts, func(a, b broker.QueueCount) int { return cmp.Compare(b.N, a.N) })
 	} else {
 		slices.SortFunc(counts, func(a, b broker.QueueCount) int { return strings.Compare(a.Queue, b.Queue) })
-		from, _ := slices.BinarySearchFunc(counts, q.after+"\x00", func(c broker.QueueCount, name string) int { return strings.Compare(c.Queue, name) })
+		from, _ := slices.BinarySearchFunc(counts, q.after+"\x00", func(c broker.QueueCount, name string) int {
+			return strings.Compare(c.Queue, name)
+		})
 		counts = counts[from:]
 	}
 	for _, c := range counts[:min(len(counts), q.limit+1)] {

@@ -67,14 +67,16 @@ func (g *operatorService) PutQueue(ctx context.Context, r *pawlv1.PutQueueReques
 			return &task.Error{Code: task.CodeConflict, Field: "if_version",
 				Message: task.Invalid("if_version", "%d, but the settings of %q have version %d", r.GetIfVersion(), r.GetQueue(), c.Version).Message}
 		}
-		c.Settings = sqs.NewSettings(c, settings, r.GetSettings().GetKeyOrder() != pawlv1.KeyOrder_KEY_ORDER_UNSPECIFIED) // its maps are not shared
+		// its maps are not shared
+		c.Settings = sqs.NewSettings(c, settings, r.GetSettings().GetKeyOrder() != pawlv1.KeyOrder_KEY_ORDER_UNSPECIFIED)
 		return nil
 	})
 	return &pawlv1.PutQueueResponse{Queue: p}, err
 }
 
 // configure changes a queue's configuration and returns the queue.
-func (g *operatorService) configure(ctx context.Context, action auditlog.Action, name string, change func(*task.QueueConfig) error) (*pawlv1.Queue, error) {
+func (g *operatorService) configure(ctx context.Context, action auditlog.Action, name string,
+	change func(*task.QueueConfig) error) (*pawlv1.Queue, error) {
 	if err := task.CheckQueue("queue", name, g.limits); err != nil {
 		return nil, err
 	}

@@ -28,7 +28,8 @@ func TestReadinessDetailsNeedRights(t *testing.T) {
 		strangers, those string
 	}{
 		{nil, http.StatusOK, `{"status":"ok"}`, `{"status":"ok","shards":[{"shard":1,"leader":"n1","index":`},
-		{task.Unavailable(time.Second, "shard 7: no leader answers"), http.StatusServiceUnavailable, `{"status":"not ready"}`, `{"status":"shard 7: no leader answers","shards":[{`},
+		{task.Unavailable(time.Second, "shard 7: no leader answers"), http.StatusServiceUnavailable, `{"status":"not ready"}`,
+			`{"status":"shard 7: no leader answers","shards":[{`},
 	} {
 		why = c.why
 		for who, secret := range k.secret {

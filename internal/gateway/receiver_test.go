@@ -104,7 +104,8 @@ func (r *rudeClient) call(method, token string, more ...string) (stream uint32) 
 	r.next += 2
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)
-	fields := append([]string{":method", "POST", ":scheme", "http", ":path", method, ":authority", "x", "content-type", "application/grpc", "te", "trailers"}, more...)
+	fields := append([]string{":method", "POST", ":scheme", "http", ":path", method, ":authority", "x", "content-type", "application/grpc",
+		"te", "trailers"}, more...)
 	if token != "" {
 		fields = append(fields, "authorization", "Bearer "+token)
 	}
@@ -336,7 +337,8 @@ func TestLargeMessagesWaitForMemory(t *testing.T) {
 func TestStreamMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, l := serve(t, newFake())
-		s, err := pawlv1.NewEventServiceClient(dial(t, l)).WatchEvents(t.Context(), &pawlv1.WatchEventsRequest{Queue: new(strings.Repeat("x", 100_000))})
+		s, err := pawlv1.NewEventServiceClient(dial(t, l)).WatchEvents(t.Context(), &pawlv1.WatchEventsRequest{
+			Queue: new(strings.Repeat("x", 100_000))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -395,7 +397,8 @@ func TestLargeRequestsAreCounted(t *testing.T) {
 				return nil
 			}
 		}
-		return map[string]func() error{"plain": overGRPC(), "packed": overGRPC(grpc.UseCompressor("gzip")), "REST": overREST(int64(len(body))), "REST, chunked": overREST(-1)}
+		return map[string]func() error{"plain": overGRPC(), "packed": overGRPC(grpc.UseCompressor("gzip")), "REST": overREST(int64(len(body))),
+			"REST, chunked": overREST(-1)}
 	}
 	ways := []string{"REST, chunked", "plain", "packed", "REST"}
 	if testing.Short() {

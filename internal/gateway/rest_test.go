@@ -53,8 +53,8 @@ type restStory struct {
 	spans *tracetest.SpanRecorder
 }
 
-// ended returns the spans that have ended since it was last called, with the trace that they belong to if a call or a task named it, and all
-// their contents.
+// ended returns the spans that have ended since it was last called, with the trace that they belong to if a call or a
+// task named it, and all their contents.
 func (s *restStory) ended() string {
 	var out strings.Builder
 	for _, span := range s.spans.Ended() {
@@ -62,7 +62,8 @@ func (s *restStory) ended() string {
 		if span.Parent().IsValid() {
 			of = "in " + span.Parent().SpanID().String()
 		}
-		fmt.Fprintf(&out, "%s %s %s, %s, %s to %s", span.SpanKind(), span.Name(), of, span.Status().Code, span.StartTime().Format("05.000"), span.EndTime().Format("05.000"))
+		fmt.Fprintf(&out, "%s %s %s, %s, %s to %s", span.SpanKind(), span.Name(), of, span.Status().Code, span.StartTime().Format("05.000"),
+			span.EndTime().Format("05.000"))
 		for _, l := range span.Links() {
 			fmt.Fprintf(&out, ", to %s", l.SpanContext.SpanID())
 		}
@@ -276,7 +277,8 @@ func TestHalvesOfSurrogatePairsAreRefused(t *testing.T) {
 		g.Handler().ServeHTTP(w, httptest.NewRequest("POST", ours+path, strings.NewReader(body)))
 		return w.Code, w.Body.String()
 	}
-	for _, half := range []string{`\ud800`, `\uDFFF`, `a\udbffb`, `\ud83d\ud83d\ude00`, `\ude00\ud83d`, `\ud83d\n`, `\ud83d\\ude00`, `\\\ud800`, `\ud83d\u0041`} {
+	for _, half := range []string{`\ud800`, `\uDFFF`, `a\udbffb`, `\ud83d\ud83d\ude00`, `\ude00\ud83d`, `\ud83d\n`, `\ud83d\\ude00`,
+		`\\\ud800`, `\ud83d\u0041`} {
 		for where, body := range map[string]string{
 			"a key":               `{"type":"a","idempotency_key":"%s"}`,
 			"a header's value":    `{"type":"a","headers":{"h":"%s"}}`,
@@ -296,7 +298,8 @@ func TestHalvesOfSurrogatePairsAreRefused(t *testing.T) {
 	if n := len(f.tasks); n != 0 {
 		t.Errorf("%d tasks were enqueued, want none", n)
 	}
-	for text, want := range map[string]string{`\ud83d\ude00`: "😀", `\uD83D\uDE00\ud83d\ude00`: "😀😀", `\\ud800`: `\ud800`, `\\\\ud800`: `\\ud800`, `\ufffd`: "\ufffd", `\ue000\ud7ff`: "\ue000\ud7ff"} {
+	for text, want := range map[string]string{`\ud83d\ude00`: "😀", `\uD83D\uDE00\ud83d\ude00`: "😀😀", `\\ud800`: `\ud800`,
+		`\\\\ud800`: `\\ud800`, `\ufffd`: "\ufffd", `\ue000\ud7ff`: "\ue000\ud7ff"} {
 		if code, said := post("/api/v1/tasks", `{"type":"a","headers":{"h":"`+text+`"}}`); code != 202 {
 			t.Errorf("%s: %d %s", text, code, said)
 			continue

@@ -27,7 +27,8 @@ func TestKEDA(t *testing.T) {
 		conn := dial(t, l)
 		client := keda.NewExternalScalerClient(conn)
 		enqueue := func() {
-			if _, err := pawlv1.NewProducerServiceClient(conn).Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Queue: new("mail")}}); err != nil {
+			if _, err := pawlv1.NewProducerServiceClient(conn).Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a",
+				Queue: new("mail")}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -40,7 +41,8 @@ func TestKEDA(t *testing.T) {
 		}{
 			{trigger{"queue": "mail"}, "pawl-slots-mail", "true, 10 of pawl-slots-mail, 6 6.0"},
 			{trigger{"queue": "mail", "slotsPerWorker": "4", "targetSeconds": "1"}, "pawl-slots-mail", "true, 4 of pawl-slots-mail, 18 17.4"},
-			{trigger{"queue": "mail", "slotsPerWorker": "100000", "targetSeconds": "86400"}, "pawl-slots-mail", "true, 100000 of pawl-slots-mail, 6 5.8"},
+			{trigger{"queue": "mail", "slotsPerWorker": "100000", "targetSeconds": "86400"}, "pawl-slots-mail",
+				"true, 100000 of pawl-slots-mail, 6 5.8"},
 			{trigger{"queue": "idle", "slotsPerWorker": "1", "threshold": "5"}, "pawl-slots-idle", "false, 1 of pawl-slots-idle, 0 0.0"},
 			{trigger{"queue": "mail"}, "pawl-slots-sms", `metricName: "pawl-slots-sms" is not the metric of the queue, which is "pawl-slots-mail"`},
 			{trigger{}, "", "queue: is required in the metadata of the trigger"},
@@ -81,7 +83,8 @@ func TestKEDA(t *testing.T) {
 			}
 		}
 		sends(false, 0)
-		if _, err := pawlv1.NewProducerServiceClient(conn).Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Queue: new("later")}}); err != nil {
+		if _, err := pawlv1.NewProducerServiceClient(conn).Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a",
+			Queue: new("later")}}); err != nil {
 			t.Fatal(err)
 		}
 		sends(true, lookPause)

@@ -40,7 +40,8 @@ func (g *scheduleService) ListSchedules(ctx context.Context, r *pawlv1.ListSched
 	if err != nil {
 		return nil, err
 	}
-	list, err := broker.ListSchedules.Call(ctx, g.verbs, broker.ScheduleList{OnShard: callinfo.OnShard(ctx, 0), Behind: string(behind), Limit: n})
+	list, err := broker.ListSchedules.Call(ctx, g.verbs, broker.ScheduleList{OnShard: callinfo.OnShard(ctx, 0), Behind: string(behind),
+		Limit: n})
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +65,8 @@ func (g *scheduleService) GetSchedule(ctx context.Context, r *pawlv1.GetSchedule
 }
 
 // scheduled runs a call on a schedule that returns its state.
-func (g *scheduleService) scheduled(ctx context.Context, name string, run func(of broker.AtHome) (broker.Shown[*broker.ScheduleView], error)) (*pawlv1.Schedule, error) {
+func (g *scheduleService) scheduled(ctx context.Context, name string, run func(of broker.AtHome) (broker.Shown[*broker.ScheduleView],
+	error)) (*pawlv1.Schedule, error) {
 	if err := task.CheckSchedule("name", name, g.limits); err != nil {
 		return nil, err
 	}
@@ -88,7 +90,8 @@ func (g *scheduleService) PutSchedule(ctx context.Context, r *pawlv1.PutSchedule
 	if err != nil {
 		return nil, err
 	}
-	done, at, err := g.schedules.PutSchedule(ctx, by, callinfo.Namespace(ctx), broker.SchedulePut{Schedule: s, Create: r.GetCreateOnly(), DryRun: r.GetDryRun(), IfETag: r.GetIfEtag()})
+	done, at, err := g.schedules.PutSchedule(ctx, by, callinfo.Namespace(ctx), broker.SchedulePut{Schedule: s, Create: r.GetCreateOnly(),
+		DryRun: r.GetDryRun(), IfETag: r.GetIfEtag()})
 	callinfo.Note(ctx, at)
 	if err != nil {
 		return nil, err
@@ -170,11 +173,13 @@ func (g *scheduleService) TriggerSchedule(ctx context.Context, r *pawlv1.Trigger
 		return nil, err
 	}
 	g.log.Info("schedule triggered", "schedule", r.GetName(), "task_id", a.ID.String(), "by", by)
-	return &pawlv1.TriggerScheduleResponse{TaskId: a.ID.String(), State: convert.StateProto(a.State), Status: convert.StatusProto(a.State)}, nil
+	return &pawlv1.TriggerScheduleResponse{TaskId: a.ID.String(), State: convert.StateProto(a.State), Status: convert.StatusProto(a.State)},
+		nil
 }
 
 // ListScheduleHistory returns a page of the history of a schedule.
-func (g *scheduleService) ListScheduleHistory(ctx context.Context, r *pawlv1.ListScheduleHistoryRequest) (*pawlv1.ListScheduleHistoryResponse, error) {
+func (g *scheduleService) ListScheduleHistory(ctx context.Context,
+	r *pawlv1.ListScheduleHistoryRequest) (*pawlv1.ListScheduleHistoryResponse, error) {
 	if err := task.CheckSchedule("name", r.GetName(), g.limits); err != nil {
 		return nil, err
 	}
@@ -189,7 +194,8 @@ func (g *scheduleService) ListScheduleHistory(ctx context.Context, r *pawlv1.Lis
 		}
 		below = binary.BigEndian.Uint64(at)
 	}
-	page, err := broker.ScheduleHistory.Call(ctx, g.verbs, broker.ScheduleHistoryList{AtHome: atHome(ctx, r.GetName()), Below: below, Limit: n + 1})
+	page, err := broker.ScheduleHistory.Call(ctx, g.verbs, broker.ScheduleHistoryList{AtHome: atHome(ctx, r.GetName()),
+		Below: below, Limit: n + 1})
 	if err != nil {
 		return nil, err
 	}

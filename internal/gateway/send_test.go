@@ -25,7 +25,8 @@ const perCaller = 32 << 20
 func withLargeTasks(t *testing.T, f *fake, g *Gateway) {
 	f.rows = 1000
 	for range 12 {
-		w := serveChecked(t, g.Handler(), requestOf("POST", "/api/v1/tasks", `{"type":"a","queue":"mail","payload":"`+strings.Repeat("x", 900<<10)+`"}`), nil)
+		w := serveChecked(t, g.Handler(), requestOf("POST", "/api/v1/tasks", `{"type":"a","queue":"mail","payload":"`+strings.Repeat("x",
+			900<<10)+`"}`), nil)
 		if w.Code >= 300 {
 			t.Fatalf("enqueue: %d %.300s", w.Code, w.Body)
 		}
@@ -42,8 +43,8 @@ func requestOf(method, path, body string) *http.Request {
 	return r
 }
 
-// The answers to calls whose clients do not read them take bounded memory together. The connections are closed after a time, and the memory is
-// free again.
+// The answers to calls whose clients do not read them take bounded memory together. The connections are closed after a
+// time, and the memory is free again.
 func TestUnreadAnswersTakeBoundedMemory(t *testing.T) {
 	for _, c := range []struct {
 		what string
@@ -59,7 +60,8 @@ func TestUnreadAnswersTakeBoundedMemory(t *testing.T) {
 		{"lists over gRPC, to a client that compresses", func(t *testing.T, l *pipes) func() bool {
 			c := newRudeClient(t, l.dial)
 			for range 20 {
-				c.send(c.call("/pawl.v1.ProducerService/ListTasks", "", "grpc-encoding", "gzip", "grpc-accept-encoding", "gzip"), &pawlv1.ListTasksRequest{Limit: 1000, WithPayload: true}, true)
+				c.send(c.call("/pawl.v1.ProducerService/ListTasks", "", "grpc-encoding", "gzip", "grpc-accept-encoding", "gzip"),
+					&pawlv1.ListTasksRequest{Limit: 1000, WithPayload: true}, true)
 			}
 			return func() bool { return isClosed(c.closed) }
 		}},
@@ -141,7 +143,8 @@ func TestClaimsWithoutMemoryAreGivenBack(t *testing.T) {
 			pass(time.Second)
 		}
 		for range 6 {
-			c.send(c.call("/pawl.v1.WorkerService/Claim", ""), &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "mail"}}, Worker: "w", Max: 6, MaxBytes: 12 << 20}, true)
+			c.send(c.call("/pawl.v1.WorkerService/Claim", ""), &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "mail"}}, Worker: "w",
+				Max: 6, MaxBytes: 12 << 20}, true)
 			pass(time.Second)
 		}
 		refused := c.next - 2
@@ -201,7 +204,8 @@ func TestUnreadStreamTakesBoundedMemory(t *testing.T) {
 		withLargeTasks(t, f, g)
 		c := newRudeClient(t, l.dial)
 		for i := range 4 {
-			hello := &pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "mail"}}, Worker: fmt.Sprint("w", i), MaxBytes: 12 << 20}, Grant: 6}
+			hello := &pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "mail"}}, Worker: fmt.Sprint("w", i),
+				MaxBytes: 12 << 20}, Grant: 6}
 			c.send(c.call("/pawl.v1.WorkerService/Work", ""), hello, false)
 		}
 		pass(time.Second)
@@ -223,7 +227,8 @@ func TestLargestClaimOverREST(t *testing.T) {
 		withLargeTasks(t, f, g)
 		withLargeTasks(t, f, g)
 		began := time.Now()
-		w := serveChecked(t, g.Handler(), requestOf("POST", "/api/v1/claim", fmt.Sprintf(`{"queues":["mail"],"worker":"w","max":20,"max_bytes":%d}`, contract.MaxClaimBytes)), nil)
+		w := serveChecked(t, g.Handler(), requestOf("POST", "/api/v1/claim", fmt.Sprintf(`{"queues":["mail"],"worker":"w","max":20,`+
+			`"max_bytes":%d}`, contract.MaxClaimBytes)), nil)
 		if n := strings.Count(w.Body.String(), `"claim_token"`); w.Code != http.StatusOK || n < 13 || time.Since(began) > 0 {
 			t.Errorf("status %d with %d tasks after %v, want 200 with at least 13 at once", w.Code, n, time.Since(began))
 		}
@@ -277,7 +282,8 @@ func TestStreamsWaitForMemory(t *testing.T) {
 			}
 			c := newRudeClient(t, l.dial)
 			for range 5 {
-				c.send(c.call("/pawl.v1.WorkerService/Claim", ""), &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "mail"}}, Worker: "w", Max: 6, MaxBytes: 12 << 20}, true)
+				c.send(c.call("/pawl.v1.WorkerService/Claim", ""), &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "mail"}}, Worker: "w",
+					Max: 6, MaxBytes: 12 << 20}, true)
 				pass(time.Second)
 			}
 			s, err := pawlv1.NewWorkerServiceClient(dial(t, l)).Work(t.Context())

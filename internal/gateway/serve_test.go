@@ -103,17 +103,21 @@ func TestGRPCAndRESTShareAListener(t *testing.T) {
 		g, l := serve(t, f)
 		conn := dial(t, l)
 		var trailer metadata.MD
-		got, err := pawlv1.NewProducerServiceClient(conn).Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Payload: []byte(`{"n":1}`)}}, grpc.Trailer(&trailer))
+		got, err := pawlv1.NewProducerServiceClient(conn).Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a",
+			Payload: []byte(`{"n":1}`)}}, grpc.Trailer(&trailer))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s := trailer.Get("pawl-shard"); len(s) != 1 || s[0] != "1" || len(trailer.Get("pawl-index")) != 1 || len(trailer.Get("pawl-time")) != 1 || len(trailer.Get("pawl-leader")) != 0 {
+		if s := trailer.Get("pawl-shard"); len(s) != 1 || s[0] != "1" || len(trailer.Get("pawl-index")) != 1 ||
+			len(trailer.Get("pawl-time")) != 1 || len(trailer.Get("pawl-leader")) != 0 {
 			t.Errorf("trailers = %v", trailer)
 		}
 		if n := g.access.Calls.InUse(); n != 0 {
 			t.Errorf("%d calls are in use after the only one ended", n)
 		}
-		web := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) { return l.dial(ctx, addr) }}}
+		web := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			return l.dial(ctx, addr)
+		}}}
 		defer web.CloseIdleConnections()
 		resp, err := web.Get(ours + "/api/v1/tasks/" + got.Task.TaskId)
 		if err != nil {
@@ -157,7 +161,8 @@ func TestReadiness(t *testing.T) {
 			says   string
 		}{
 			{nil, grpc_health_v1.HealthCheckResponse_SERVING, 200, `"status":"ok"`},
-			{task.Unavailable(0, "the map of the cluster is 31s old"), grpc_health_v1.HealthCheckResponse_NOT_SERVING, 503, `"status":"the map of the cluster is 31s old"`},
+			{task.Unavailable(0, "the map of the cluster is 31s old"), grpc_health_v1.HealthCheckResponse_NOT_SERVING, 503,
+				`"status":"the map of the cluster is 31s old"`},
 			{nil, grpc_health_v1.HealthCheckResponse_SERVING, 200, `"status":"ok"`},
 		} {
 			why.Store(c.why)
@@ -168,7 +173,8 @@ func TestReadiness(t *testing.T) {
 			if h, err := watch.Recv(); err != nil || h.Status != c.status {
 				t.Errorf("readiness %v: health watch got %v, %v", c.why, h, err)
 			}
-			if all, err := grpc_health_v1.NewHealthClient(conn).List(t.Context(), &grpc_health_v1.HealthListRequest{}); err != nil || all.Statuses[""].GetStatus() != c.status {
+			if all, err := grpc_health_v1.NewHealthClient(conn).List(t.Context(), &grpc_health_v1.HealthListRequest{}); err != nil ||
+				all.Statuses[""].GetStatus() != c.status {
 				t.Errorf("readiness %v: health list = %v, %v", c.why, all, err)
 			}
 			w := httptest.NewRecorder()
@@ -178,7 +184,8 @@ func TestReadiness(t *testing.T) {
 			}
 		}
 		why.Store(task.Unavailable(0, "no map")) // no probe has asked since
-		if all, err := grpc_health_v1.NewHealthClient(conn).List(t.Context(), &grpc_health_v1.HealthListRequest{}); err != nil || all.Statuses[""].GetStatus() != grpc_health_v1.HealthCheckResponse_NOT_SERVING {
+		if all, err := grpc_health_v1.NewHealthClient(conn).List(t.Context(), &grpc_health_v1.HealthListRequest{}); err != nil ||
+			all.Statuses[""].GetStatus() != grpc_health_v1.HealthCheckResponse_NOT_SERVING {
 			t.Errorf("health list = %v, %v, want not serving", all, err)
 		}
 		why.Store(nil)
@@ -279,7 +286,8 @@ func TestRefusalsAsCodes(t *testing.T) {
 		}
 		detail := st.Details()[0].(*pawlv1.Error)
 		e := g.Refusal(c.err)
-		if detail.Code != string(e.Code) || detail.Reason != e.Reason || detail.Holder != e.Holder || detail.Field != e.Field || detail.State != convert.StateProto(e.State) || detail.RetryAfter.AsDuration() != e.RetryAfter {
+		if detail.Code != string(e.Code) || detail.Reason != e.Reason || detail.Holder != e.Holder || detail.Field != e.Field ||
+			detail.State != convert.StateProto(e.State) || detail.RetryAfter.AsDuration() != e.RetryAfter {
 			t.Errorf("%v: error detail = %v", c.err, detail)
 		}
 		if retry := c.grpc == codes.Unavailable || c.grpc == codes.ResourceExhausted; retry != (e.RetryAfter > 0) {
@@ -310,7 +318,8 @@ func TestPanicEndsOneCall(t *testing.T) {
 
 // Connections that send nothing or too little are disconnected.
 func TestSlowConnectionsAreCutOff(t *testing.T) {
-	for name, say := range map[string]string{"nothing": "", "two bytes": "GE", "half a request": "GET /healthz HTTP/1.1\r\nHost: localhost\r\n", "half a preface": "PRI * HTTP/2.0\r\n"} {
+	for name, say := range map[string]string{"nothing": "", "two bytes": "GE",
+		"half a request": "GET /healthz HTTP/1.1\r\nHost: localhost\r\n", "half a preface": "PRI * HTTP/2.0\r\n"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, l := serve(t, newFake())
@@ -418,7 +427,8 @@ func TestLargeBodiesAreRefused(t *testing.T) {
 			}
 			c.Close()
 		}
-		_, err := pawlv1.NewProducerServiceClient(dial(t, l)).Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Payload: make([]byte, 17<<20)}})
+		_, err := pawlv1.NewProducerServiceClient(dial(t, l)).Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a",
+			Payload: make([]byte, 17<<20)}})
 		if status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("gRPC: %v, want resource exhausted", err)
 		}
@@ -476,7 +486,8 @@ func TestShutdown(t *testing.T) {
 		}
 		polled := make(chan error, 1)
 		go func() {
-			_, err := pawlv1.NewWorkerServiceClient(conn).Claim(t.Context(), &pawlv1.ClaimRequest{Queues: hello("p").Queues, Wait: durationpb.New(time.Minute)})
+			_, err := pawlv1.NewWorkerServiceClient(conn).Claim(t.Context(), &pawlv1.ClaimRequest{Queues: hello("p").Queues,
+				Wait: durationpb.New(time.Minute)})
 			polled <- err
 		}()
 		synctest.Wait()
@@ -683,7 +694,8 @@ func TestReadinessHidesDetails(t *testing.T) {
 		f := g.cfg.Broker.(*fake)
 		f.set(func() { f.leader = 0 })
 		w = knock(g, "GET", "/readyz", secret, "")
-		if w.Code != http.StatusServiceUnavailable || strings.Contains(w.Body.String(), "shard") != knows || strings.Contains(w.Body.String(), "not ready") == knows {
+		if w.Code != http.StatusServiceUnavailable || strings.Contains(w.Body.String(), "shard") != knows || strings.Contains(w.Body.String(),
+			"not ready") == knows {
 			t.Errorf("token %q, node that is not ready: %d %s", name, w.Code, w.Body)
 		}
 	}

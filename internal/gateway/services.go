@@ -52,28 +52,35 @@ func (g *Gateway) wire() {
 	enqueuer := enqueuer{spans: spans, Errors: g.Errors, broker: cfg.Broker, cluster: scoped, access: g.access, limits: cfg.Limits}
 	commands := taskCommands{spans: spans, verbs: verbs, log: cfg.Logger}
 
-	v.producer = producerService{enqueuer: enqueuer, taskCommands: commands, queues: queues, limits: cfg.Limits, observer: g.observer, leaders: g.leaders}
-	v.worker = workerService{claims: g.claims, spans: spans, Errors: g.Errors, registry: cfg.Registry, limits: cfg.Limits, nodes: cfg.Admin, node: cfg.Node}
+	v.producer = producerService{enqueuer: enqueuer, taskCommands: commands, queues: queues, limits: cfg.Limits, observer: g.observer,
+		leaders: g.leaders}
+	v.worker = workerService{claims: g.claims, spans: spans, Errors: g.Errors, registry: cfg.Registry, limits: cfg.Limits,
+		nodes: cfg.Admin, node: cfg.Node}
 	v.operator = operatorService{Queues: queues, Recent: statistics.Recent{Stats: cfg.Stats, Workers: cfg.Workers, Sharing: sharing},
-		taskCommands: commands, enqueuer: enqueuer, broker: cfg.Broker, cluster: scoped, verbs: verbs, limits: cfg.Limits, leaders: g.leaders, log: cfg.Logger, version: cfg.Version, clusterID: cfg.ClusterID, node: cfg.Node}
+		taskCommands: commands, enqueuer: enqueuer, broker: cfg.Broker, cluster: scoped, verbs: verbs, limits: cfg.Limits, leaders: g.leaders,
+		log: cfg.Logger, version: cfg.Version, clusterID: cfg.ClusterID, node: cfg.Node}
 	v.schedule = scheduleService{schedules: cfg.Schedules, verbs: verbs, limits: cfg.Limits, log: cfg.Logger}
-	v.group = groupService{spans: spans, Errors: g.Errors, groups: cfg.Groups, access: g.access, verbs: verbs, limits: cfg.Limits, log: cfg.Logger}
+	v.group = groupService{spans: spans, Errors: g.Errors, groups: cfg.Groups, access: g.access, verbs: verbs,
+		limits: cfg.Limits, log: cfg.Logger}
 	v.operation = operationService{operations: cfg.Operations, verbs: verbs, limits: cfg.Limits, log: cfg.Logger}
 	v.workerRegistry = workerRegistryService{workers: cfg.Workers, limits: cfg.Limits, log: cfg.Logger}
-	v.event = watch.Service{Source: cfg.Events, Broker: cfg.Broker, Cluster: scoped, Limits: cfg.Limits, Streams: v.event.Streams, Observer: g.observer, Log: cfg.Logger}
+	v.event = watch.Service{Source: cfg.Events, Broker: cfg.Broker, Cluster: scoped, Limits: cfg.Limits, Streams: v.event.Streams,
+		Observer: g.observer, Log: cfg.Logger}
 	v.stats = statistics.Service{Queues: queues, Source: cfg.Stats, Sharing: sharing, Nodes: cfg.Admin, Webhooks: cfg.Webhooks != nil,
 		Limits: cfg.Limits}
 	v.scaler = statistics.Scaler{Stats: &v.stats, Broker: cfg.Broker}
 
 	total, perAddress := listen.Limits(cfg.MaxConns, cfg.MaxConnsPerAddress)
-	v.access = administration.AccessService{Auth: cfg.Auth, Verbs: verbs, Cluster: scoped, Limits: cfg.Limits, Bounds: administration.Bounds(cfg.Limits, total, perAddress), Log: cfg.Logger}
+	v.access = administration.AccessService{Auth: cfg.Auth, Verbs: verbs, Cluster: scoped, Limits: cfg.Limits,
+		Bounds: administration.Bounds(cfg.Limits, total, perAddress), Log: cfg.Logger}
 	v.webhook = administration.WebhookService{Sender: cfg.Webhooks, Verbs: verbs, Log: cfg.Logger}
 	v.marker = administration.MarkerService{Verbs: verbs, Limits: cfg.Limits, Log: cfg.Logger}
 	v.audit = administration.AuditService{Broker: cfg.Broker, Limits: cfg.Limits}
-	v.cluster = administration.ClusterService{Nodes: cfg.Admin, Broker: cfg.Broker, Verbs: verbs, Leaders: g.leaders, Log: cfg.Logger, Node: cfg.Node, ClusterID: cfg.ClusterID}
+	v.cluster = administration.ClusterService{Nodes: cfg.Admin, Broker: cfg.Broker, Verbs: verbs, Leaders: g.leaders, Log: cfg.Logger,
+		Node: cfg.Node, ClusterID: cfg.ClusterID}
 
-	v.sqs = sqsCore{parts: queues, claims: g.claims, taskCommands: commands, operations: &v.operation, broker: cfg.Broker, cluster: scoped, verbs: verbs,
-		access: g.access, bodies: admission.NewMemoryPool(maxBodies), limits: cfg.Limits}
+	v.sqs = sqsCore{parts: queues, claims: g.claims, taskCommands: commands, operations: &v.operation, broker: cfg.Broker,
+		cluster: scoped, verbs: verbs, access: g.access, bodies: admission.NewMemoryPool(maxBodies), limits: cfg.Limits}
 }
 
 // register registers the services of the API: with the gRPC server, and with REST.

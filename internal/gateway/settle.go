@@ -37,7 +37,8 @@ func (g *workerService) Fail(ctx context.Context, r *pawlv1.FailRequest) (*pawlv
 	if err != nil {
 		return nil, err
 	}
-	return &pawlv1.FailResponse{TaskId: call.Hold.ID.String(), Status: convert.StatusProto(s.State), State: convert.StateProto(s.State), NextRunAt: convert.TimeProto(s.NextRunAt)}, nil
+	return &pawlv1.FailResponse{TaskId: call.Hold.ID.String(), Status: convert.StatusProto(s.State), State: convert.StateProto(s.State),
+		NextRunAt: convert.TimeProto(s.NextRunAt)}, nil
 }
 
 // Extend extends a lease.
@@ -63,7 +64,8 @@ func (g *workerService) Release(ctx context.Context, r *pawlv1.ReleaseRequest) (
 	if err != nil {
 		return nil, err
 	}
-	return &pawlv1.ReleaseResponse{TaskId: call.Hold.ID.String(), Status: convert.StatusProto(s.State), State: convert.StateProto(s.State), NextRunAt: convert.TimeProto(s.NextRunAt)}, nil
+	return &pawlv1.ReleaseResponse{TaskId: call.Hold.ID.String(), Status: convert.StatusProto(s.State), State: convert.StateProto(s.State),
+		NextRunAt: convert.TimeProto(s.NextRunAt)}, nil
 }
 
 // settleOne runs one verb; span is the name of its span if it ends the claim, otherwise "".

@@ -153,7 +153,8 @@ func (g *sqsCore) DropQueue(ctx context.Context, q queues.Queue) error {
 	}
 	for _, state := range []task.State{task.Dead, task.Poisoned} {
 		if err := g.parts.EachPart(ctx, q, func(ctx context.Context, shard uint32) error {
-			_, err := broker.DiscardDead.Call(ctx, g.verbs, broker.OnDead{OnShard: callinfo.OnShard(ctx, shard), Selection: broker.Selection{Queue: q.Name, State: state, By: by}})
+			_, err := broker.DiscardDead.Call(ctx, g.verbs, broker.OnDead{OnShard: callinfo.OnShard(ctx, shard), Selection: broker.Selection{
+				Queue: q.Name, State: state, By: by}})
 			return err
 		}); err != nil {
 			return err
@@ -183,7 +184,8 @@ func (g *sqsCore) purge(ctx context.Context, by task.Author, q queues.Queue) err
 
 // cancelClaimed cancels the tasks of a queue that are claimed in a shard now.
 func (g *sqsCore) cancelClaimed(ctx context.Context, by task.Author, shard uint32, queue string) error {
-	list := broker.TaskList{OnShard: callinfo.OnShard(ctx, shard), Filter: broker.Filter{Queue: queue, States: []task.State{task.Claimed}}, Limit: contract.MaxSettle}
+	list := broker.TaskList{OnShard: callinfo.OnShard(ctx, shard), Filter: broker.Filter{Queue: queue, States: []task.State{task.Claimed}},
+		Limit: contract.MaxSettle}
 	for {
 		out, err := broker.ListTasks.Call(ctx, g.verbs, list)
 		if err != nil {
@@ -247,7 +249,8 @@ func (g *sqsCore) Enqueue(ctx context.Context, q queues.Queue, specs []task.Spec
 func (g *sqsCore) Claim(ctx context.Context, c broker.ClaimCall, wait time.Duration) ([]broker.Claimed, error) {
 	c.Namespace, c.MaxBytes = callinfo.Namespace(ctx), contract.MaxClaimBytes
 	callinfo.Waits(ctx, wait)
-	me := g.registry.Begin(registry.Hello{Namespace: c.Namespace, Name: c.Worker, Address: callinfo.Address(ctx), Queues: registryShares(c.Queues)})
+	me := g.registry.Begin(registry.Hello{Namespace: c.Namespace, Name: c.Worker, Address: callinfo.Address(ctx),
+		Queues: registryShares(c.Queues)})
 	defer me.Done()
 	got, _, err := g.takeAs(ctx, me, c, wait)
 	if err != nil {

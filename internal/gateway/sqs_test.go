@@ -116,7 +116,8 @@ func (s *sqsStory) sqs(d *datadriven.TestData) string {
 				key.Secret = "another"
 			}
 			sum := sha256.Sum256([]byte(body))
-			if err := signer.NewSigner().SignHTTP(s.t.Context(), aws.Credentials{AccessKeyID: key.ID, SecretAccessKey: key.Secret}, r, hex.EncodeToString(sum[:]), "sqs", "eu-west-1", time.Now()); err != nil {
+			if err := signer.NewSigner().SignHTTP(s.t.Context(), aws.Credentials{AccessKeyID: key.ID, SecretAccessKey: key.Secret}, r,
+				hex.EncodeToString(sum[:]), "sqs", "eu-west-1", time.Now()); err != nil {
 				d.Fatalf(s.t, "%v", err)
 			}
 		default:
@@ -131,7 +132,8 @@ func (s *sqsStory) sqs(d *datadriven.TestData) string {
 	if m := moveHandle.FindStringSubmatch(w.Body.String()); m != nil {
 		s.move = m[1]
 	}
-	return strings.TrimSpace(fmt.Sprintf("%d %s %s", w.Code, w.Header().Get("x-amzn-query-error"), moveHandle.ReplaceAllString(w.Body.String(), `"TaskHandle":"$$move"`))) + "\n"
+	return strings.TrimSpace(fmt.Sprintf("%d %s %s", w.Code, w.Header().Get("x-amzn-query-error"), moveHandle.ReplaceAllString(w.Body.String(),
+		`"TaskHandle":"$$move"`))) + "\n"
 }
 
 // Where no token is required, SQS accepts only known hosts, like the other APIs.
@@ -240,7 +242,8 @@ func TestSQSReceivesEveryError(t *testing.T) {
 				g.claims.close(context.Background())
 			})
 			failed := nth > 0 && f.faults.asked >= nth
-			if nth == 0 && (err != nil || f.faults.asked == 0) || failed && !errors.Is(err, errPlanted) && !(what == "claim" && err == nil) { // another shard has the task
+			// another shard has the task
+			if nth == 0 && (err != nil || f.faults.asked == 0) || failed && !errors.Is(err, errPlanted) && !(what == "claim" && err == nil) {
 				t.Errorf("SQS call to %s, with failure of call %d: %v", what, nth, err)
 			}
 			if nth > 0 && !failed {
@@ -262,7 +265,8 @@ func TestSQSActors(t *testing.T) {
 		}
 		if what == "start an operation" {
 			ctx, _ := callinfo.Begin(task.WithScope(t.Context(), task.Scope{Queues: []string{"q"}}), "sqs", "test")
-			for _, spec := range []broker.OperationSpec{{Filter: broker.Filter{Queue: "r"}, ToQueue: "q"}, {Filter: broker.Filter{Queue: "q"}, ToQueue: "r"}} {
+			for _, spec := range []broker.OperationSpec{{Filter: broker.Filter{Queue: "r"}, ToQueue: "q"},
+				{Filter: broker.Filter{Queue: "q"}, ToQueue: "r"}} {
 				if e, _ := task.AsError(g.StartOperation(ctx, spec)); e == nil || e.Code != task.CodePermissionDenied {
 					t.Errorf("StartOperation from %q to %q: %v, want permission denied", spec.Filter.Queue, spec.ToQueue, e)
 				}
@@ -364,7 +368,8 @@ func TestOtherRequestsBypassSQS(t *testing.T) {
 	}
 }
 
-// Pages of other sites can have a browser send GETs, and forms that name their origin. They change nothing by that, even if they claim to be signed.
+// Pages of other sites can have a browser send GETs, and forms that name their origin. They change nothing by that,
+// even if they claim to be signed.
 func TestSQSRefusesWhatPagesSend(t *testing.T) {
 	g := newGateway(newFake())
 	g.cfg.SQS = true
@@ -400,7 +405,8 @@ func TestSQSRefusesWhatPagesSend(t *testing.T) {
 	}
 }
 
-// Large requests of SQS whose signature is not checked yet take no memory from the other requests of their namespace. One that waits in vain is refused.
+// Large requests of SQS whose signature is not checked yet take no memory from the other requests of their namespace.
+// One that waits in vain is refused.
 func TestSQSBodiesAreApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGateway(newFake())
@@ -436,14 +442,16 @@ func TestSettingsOfFIFOQueues(t *testing.T) {
 		{"sqs:DelaySeconds", task.KeyOrderStrict, pawlv1.KeyOrder_KEY_ORDER_UNSPECIFIED, task.KeyOrderNone},
 	} {
 		f := newFake()
-		q := queues.Queue{Namespace: "default", Name: "q.fifo", Shard: 1, Config: task.QueueConfig{Version: 1, Settings: task.DefaultSettings(), Annotations: map[string]string{c.attribute: "true"}}}
+		q := queues.Queue{Namespace: "default", Name: "q.fifo", Shard: 1, Config: task.QueueConfig{Version: 1, Settings: task.DefaultSettings(),
+			Annotations: map[string]string{c.attribute: "true"}}}
 		q.Config.Settings.KeyOrder = c.now
 		f.queues[q.Name] = q
 		ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
 		put := &pawlv1.PutQueueRequest{Queue: q.Name, Settings: &pawlv1.QueueSettings{KeyOrder: c.asked, MaxLength: 7}}
 		_, err := newGateway(f).services.operator.PutQueue(ctx, put)
 		if got := f.queues[q.Name].Config.Settings; err != nil || got.KeyOrder != c.want || got.MaxLength != 7 {
-			t.Errorf("a queue with %s and the order %q, put with %v: %q, %d, %v; want %q", c.attribute, c.now, c.asked, got.KeyOrder, got.MaxLength, err, c.want)
+			t.Errorf("a queue with %s and the order %q, put with %v: %q, %d, %v; want %q", c.attribute, c.now, c.asked, got.KeyOrder,
+				got.MaxLength, err, c.want)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"github.com/pawlq/pawl/internal/broker/tasklog"
 	"log/slog"
 	"time"
 
@@ -70,7 +71,8 @@ type taskCommands struct {
 
 // runOnTask runs a verb on one task.
 func (g taskCommands) runOnTask(ctx context.Context, by task.Author, verb broker.TaskVerb, id task.ID) (*broker.View, error) {
-	out, err := broker.OperateTask.Call(ctx, g.verbs, broker.TaskCommand{Verb: verb, Authored: broker.Authored{By: by}, OnTask: broker.OnTask{Namespace: callinfo.Namespace(ctx), ID: id}})
+	out, err := broker.OperateTask.Call(ctx, g.verbs, broker.TaskCommand{Verb: verb, Authored: broker.Authored{By: by},
+		OnTask: broker.OnTask{Namespace: callinfo.Namespace(ctx), ID: id}})
 	return out.View, err
 }
 
@@ -93,7 +95,7 @@ func (g taskCommands) operate(ctx context.Context, verb broker.TaskVerb, done, t
 		g.spans.Cancel(ctx, v, began)
 	}
 	if by.Reason != "" {
-		g.log.Info(done, append(broker.ViewAttrs(v), "by", by)...)
+		g.log.Info(done, append(tasklog.OfView(v), "by", by)...)
 	}
 	return convert.TaskProto(v, true), nil
 }
@@ -123,7 +125,8 @@ func (g *producerService) UpdateTask(ctx context.Context, r *pawlv1.UpdateTaskRe
 			return nil, err
 		}
 	}
-	out, err := broker.OperateTask.Call(ctx, g.verbs, broker.TaskCommand{Verb: broker.Update, Authored: broker.Authored{By: by}, OnTask: broker.OnTask{Namespace: ns, ID: id}, Edit: edit})
+	out, err := broker.OperateTask.Call(ctx, g.verbs, broker.TaskCommand{Verb: broker.Update, Authored: broker.Authored{By: by},
+		OnTask: broker.OnTask{Namespace: ns, ID: id}, Edit: edit})
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,8 @@ import (
 
 // dialInside connects to the gateway in the process, as the web UI does for a browser on a host.
 func dialInside(t *testing.T, g *Gateway, from string) *grpc.ClientConn {
-	c, err := grpc.NewClient("passthrough:///"+from, grpc.WithContextDialer(g.DialInProcess), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	c, err := grpc.NewClient("passthrough:///"+from, grpc.WithContextDialer(g.DialInProcess),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,8 +28,8 @@ func dialInside(t *testing.T, g *Gateway, from string) *grpc.ClientConn {
 	return c
 }
 
-// A valid token never waits, not even without the needed rights, and neither does a call without a token. A wrong token waits, over gRPC and
-// REST.
+// A valid token never waits, not even without the needed rights, and neither does a call without a token. A wrong token
+// waits, over gRPC and REST.
 func TestGoodTokensDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTokenSet()

@@ -108,15 +108,18 @@ func TestTLSForGRPCAndREST(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l, v := serveTLS(t, newFake())
 		conn := dialTLS(t, l, v.client("n1"))
-		got, err := pawlv1.NewProducerServiceClient(conn).Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Payload: []byte(`{"n":1}`)}})
+		got, err := pawlv1.NewProducerServiceClient(conn).Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a",
+			Payload: []byte(`{"n":1}`)}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if h, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil || h.Status != grpc_health_v1.HealthCheckResponse_SERVING {
+		if h, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil ||
+			h.Status != grpc_health_v1.HealthCheckResponse_SERVING {
 			t.Errorf("health = %v, %v, want serving", h, err)
 		}
 		client := web(t, l, v.client("n1"))
-		for path, want := range map[string]string{"/api/v1/tasks/" + got.Task.TaskId: `"payload":{"n":1}`, "/healthz": "ok", "/readyz": `"leader":"n1"`} {
+		for path, want := range map[string]string{"/api/v1/tasks/" + got.Task.TaskId: `"payload":{"n":1}`, "/healthz": "ok",
+			"/readyz": `"leader":"n1"`} {
 			resp, err := client.Get("https://localhost" + path)
 			if err != nil {
 				t.Fatal(err)
@@ -140,7 +143,8 @@ func TestALPN(t *testing.T) {
 			ok     bool
 		}{
 			{[]string{"h2"}, "h2", true}, {[]string{"grpc-exp", "h2"}, "h2", true}, {[]string{"http/1.1"}, "http/1.1", true},
-			{[]string{"h2", "http/1.1"}, "http/1.1", true}, {[]string{"http/1.1", "h2"}, "http/1.1", true}, {nil, "", true}, {[]string{"imap"}, "", false},
+			{[]string{"h2", "http/1.1"}, "http/1.1", true}, {[]string{"http/1.1", "h2"}, "http/1.1", true}, {nil, "", true},
+			{[]string{"imap"}, "", false},
 		} {
 			conn, err := shake(t, l, v.client("n1", c.offers...))
 			if got := conn.ConnectionState().NegotiatedProtocol; got != c.want || (err == nil) != c.ok {
@@ -177,7 +181,8 @@ func TestTLSWithoutALPN(t *testing.T) {
 func TestTLSVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l, v := serveTLS(t, newFake())
-		for max, want := range map[uint16]uint16{0: tls.VersionTLS13, tls.VersionTLS13: tls.VersionTLS13, tls.VersionTLS12: tls.VersionTLS12, tls.VersionTLS11: 0, tls.VersionTLS10: 0} {
+		for max, want := range map[uint16]uint16{0: tls.VersionTLS13, tls.VersionTLS13: tls.VersionTLS13, tls.VersionTLS12: tls.VersionTLS12,
+			tls.VersionTLS11: 0, tls.VersionTLS10: 0} {
 			for _, protos := range [][]string{{"h2"}, {"http/1.1"}, nil} {
 				cfg := v.client("n1", protos...)
 				cfg.MinVersion, cfg.MaxVersion = tls.VersionTLS10, max
@@ -202,7 +207,8 @@ func TestTLSSuites(t *testing.T) {
 				cfg := v.client("n1", protos...)
 				cfg.MaxVersion, cfg.CipherSuites = tls.VersionTLS12, []uint16{suite.ID}
 				_, err := shake(t, l, cfg)
-				if !strings.Contains(suite.Name, "_GCM_") && !strings.Contains(suite.Name, "_CHACHA20_") && err == nil || suite.ID == tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 && err != nil {
+				if !strings.Contains(suite.Name, "_GCM_") && !strings.Contains(suite.Name, "_CHACHA20_") && err == nil ||
+					suite.ID == tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 && err != nil {
 					t.Errorf("%s with %q: handshake error %v", suite.Name, protos, err)
 				}
 			}
@@ -241,7 +247,8 @@ func TestTLSWrongServer(t *testing.T) {
 		foreign := v.client("n1")
 		foreign.RootCAs = newVault(t).roots
 		for want, cfg := range map[string]*tls.Config{"unknown authority": foreign, "valid for n1, not n2": v.client("n2")} {
-			_, err := pawlv1.NewProducerServiceClient(dialTLS(t, l, cfg)).Enqueue(t.Context(), &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a"}})
+			_, err := pawlv1.NewProducerServiceClient(dialTLS(t, l, cfg)).Enqueue(t.Context(),
+				&pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a"}})
 			if !strings.Contains(fmt.Sprint(err), want) {
 				t.Errorf("gRPC: %v, want %q", err, want)
 			}
@@ -256,7 +263,8 @@ func TestTLSWrongServer(t *testing.T) {
 func TestPlaintextAtTLS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l, _ := serveTLS(t, newFake())
-		for _, request := range []string{"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Length: 50000\r\n\r\n" + strings.Repeat("x", 50_000),
+		for _, request := range []string{"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+			"POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Length: 50000\r\n\r\n" + strings.Repeat("x", 50_000),
 			"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"} {
 			c, _ := l.dial(t.Context(), "")
 			wrote := make(chan error, 1)
@@ -272,7 +280,8 @@ func TestPlaintextAtTLS(t *testing.T) {
 			if err := <-wrote; err != nil { // TCP would discard the response
 				t.Errorf("request %.20q was not read to its end: %v", request, err)
 			}
-			if err != nil || resp.StatusCode != 400 || resp.Header.Get("Content-Type") != "application/problem+json" || !strings.Contains(string(body), "this port requires TLS: use https://") {
+			if err != nil || resp.StatusCode != 400 || resp.Header.Get("Content-Type") != "application/problem+json" ||
+				!strings.Contains(string(body), "this port requires TLS: use https://") {
 				t.Errorf("request %.20q: %s: %s, %v, want status 400", request, resp.Status, body, err)
 			}
 			c.Close()

@@ -47,7 +47,8 @@ func TestTasksJoinTheTraceOfTheirCall(t *testing.T) {
 		web.Header["Traceparent"], web.Header["Tracestate"] = c.parent, c.state
 		rest, call := callinfo.Begin(t.Context(), "rest", "test")
 		call.Web = web
-		rpc, _ := callinfo.Begin(metadata.NewIncomingContext(t.Context(), metadata.MD{"traceparent": c.parent, "tracestate": c.state}), "grpc", "test")
+		rpc, _ := callinfo.Begin(metadata.NewIncomingContext(t.Context(), metadata.MD{"traceparent": c.parent, "tracestate": c.state}), "grpc",
+			"test")
 		for iface, ctx := range map[task.Interface]context.Context{task.InterfaceREST: rest, task.InterfaceGRPC: rpc} {
 			spec := &pawlv1.TaskSpec{Headers: maps.Clone(c.own)}
 			tracing.JoinCall(ctx, spec, nil)

@@ -59,7 +59,8 @@ func trailGateway(t *testing.T, k *tokenSet) (*Gateway, *trailLog) {
 	f.auth = k.auth
 	cfg := f.config()
 	cfg.Admin, cfg.SQS = f.admin, true
-	cfg.Trail = trail.New(trail.Config{Kinds: []trail.Kind{trail.Login, trail.Refusal, trail.Read}, Log: slog.New(slog.NewJSONHandler(log, nil))})
+	cfg.Trail = trail.New(trail.Config{Kinds: []trail.Kind{trail.Login, trail.Refusal, trail.Read},
+		Log: slog.New(slog.NewJSONHandler(log, nil))})
 	g := New(cfg)
 	t.Cleanup(func() { g.Shutdown(context.Background()) })
 	return g, log
@@ -81,8 +82,8 @@ func TestRefusalsAreRecordedOnce(t *testing.T) {
 	k := newTokenSet()
 	k.addAll()
 	k.secret["old"] = bearer.New()
-	k.tokens = append(k.tokens, auth.Token{Name: "old", Rights: auth.Rights{Namespace: "team", Roles: auth.Admin}, Hash: auth.HashOf(k.secret["old"]),
-		ExpiresAt: store.TimeOf(time.Now().Add(-time.Hour))})
+	k.tokens = append(k.tokens, auth.Token{Name: "old", Rights: auth.Rights{Namespace: "team", Roles: auth.Admin},
+		Hash: auth.HashOf(k.secret["old"]), ExpiresAt: store.TimeOf(time.Now().Add(-time.Hour))})
 	k.publish()
 	g, log := trailGateway(t, k)
 	conn := dialGateway(t, g)
@@ -99,22 +100,25 @@ func TestRefusalsAreRecordedOnce(t *testing.T) {
 		from map[string]any // what the records of this door have
 		call func(token, namespace, queue string)
 	}{
-		"REST": {map[string]any{"interface": "rest", "address": "192.0.2.1", "method": "POST /api/v1/tasks"}, func(token, namespace, queue string) {
-			r := httptest.NewRequest("POST", "/api/v1/tasks", strings.NewReader(`{"type":"t","queue":"`+queue+`","payload":"private"}`))
-			if token != "" {
-				r.Header.Set("Authorization", "Bearer "+token)
-			}
-			if namespace != "" {
-				r.Header.Set("Pawl-Namespace", namespace)
-			}
-			g.Handler().ServeHTTP(httptest.NewRecorder(), r)
-		}},
+		"REST": {map[string]any{"interface": "rest", "address": "192.0.2.1", "method": "POST /api/v1/tasks"},
+			func(token, namespace, queue string) {
+				r := httptest.NewRequest("POST", "/api/v1/tasks", strings.NewReader(`{"type":"t","queue":"`+queue+`","payload":"private"}`))
+				if token != "" {
+					r.Header.Set("Authorization", "Bearer "+token)
+				}
+				if namespace != "" {
+					r.Header.Set("Pawl-Namespace", namespace)
+				}
+				g.Handler().ServeHTTP(httptest.NewRecorder(), r)
+			}},
 		"gRPC": {map[string]any{"interface": "grpc", "address": "bufconn", "method": "ProducerService/Enqueue"}, overGRPC(conn)},
 		"UI":   {map[string]any{"interface": "ui", "address": "192.0.2.7", "method": "ProducerService/Enqueue"}, overGRPC(pages)},
-		"gRPC, a batch": {map[string]any{"interface": "grpc", "address": "bufconn", "method": "ProducerService/EnqueueBatch"}, func(token, namespace, queue string) {
-			spec := &pawlv1.TaskSpec{Type: "t", Queue: new(queue)}
-			_, _ = pawlv1.NewProducerServiceClient(conn).EnqueueBatch(with(t.Context(), token, namespace), &pawlv1.EnqueueBatchRequest{Tasks: []*pawlv1.TaskSpec{spec, spec, spec}})
-		}},
+		"gRPC, a batch": {map[string]any{"interface": "grpc", "address": "bufconn", "method": "ProducerService/EnqueueBatch"},
+			func(token, namespace, queue string) {
+				spec := &pawlv1.TaskSpec{Type: "t", Queue: new(queue)}
+				_, _ = pawlv1.NewProducerServiceClient(conn).EnqueueBatch(with(t.Context(), token, namespace), &pawlv1.EnqueueBatchRequest{
+					Tasks: []*pawlv1.TaskSpec{spec, spec, spec}})
+			}},
 		"gRPC, a stream": {map[string]any{"interface": "grpc", "address": "bufconn"}, func(token, namespace, queue string) {
 			s, err := pawlv1.NewProducerServiceClient(conn).Produce(with(t.Context(), token, namespace))
 			if err != nil {
@@ -162,7 +166,8 @@ func TestRefusalsAreRecordedOnce(t *testing.T) {
 			r := records[0]
 			reason, _ := r["reason"].(string)
 			actor, _ := r["actor"].(string)
-			if r["event"] != "refusals" || r["level"] != "WARN" || r["code"] != c.code || actor != c.actor || c.ns != "" && r["namespace"] != c.ns || !strings.Contains(reason, c.reason) {
+			if r["event"] != "refusals" || r["level"] != "WARN" || r["code"] != c.code || actor != c.actor || c.ns != "" && r["namespace"] != c.ns ||
+				!strings.Contains(reason, c.reason) {
 				t.Errorf("%s: %v, want code %s, actor %q, namespace %q, reason %s", door, r, c.code, c.actor, c.ns, c.reason)
 			}
 			for key, want := range d.from {
@@ -220,7 +225,8 @@ func TestReadsAreRecorded(t *testing.T) {
 	}{{locked, lockedLog, k.secret["lena"], "lena", "team", ""}, {open, openLog, "", "somebody", "default", "true"}} {
 		conn, pages := dialGateway(t, c.g), dialPages(t, c.g, "192.0.2.7")
 		ctx := metadata.AppendToOutgoingContext(with(t.Context(), c.token, ""), "pawl-actor", "somebody")
-		made, err := pawlv1.NewProducerServiceClient(conn).Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new("mail"), Payload: []byte(`"private"`)}})
+		made, err := pawlv1.NewProducerServiceClient(conn).Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t",
+			Queue: new("mail"), Payload: []byte(`"private"`)}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -248,8 +254,9 @@ func TestReadsAreRecorded(t *testing.T) {
 				continue
 			}
 			r := records[0]
-			if r["event"] != "reads" || r["level"] != "INFO" || r["code"] != "ok" || r["actor"] != c.actor || (r["unverified"] == true) != (c.noproof != "") || r["namespace"] != c.ns ||
-				r["interface"] != iface || r["object"] != id || r["queue"] != "mail" || r["tasks"] != 1.0 || strings.Contains(string(must(json.Marshal(r))), "private") {
+			if r["event"] != "reads" || r["level"] != "INFO" || r["code"] != "ok" || r["actor"] != c.actor ||
+				(r["unverified"] == true) != (c.noproof != "") || r["namespace"] != c.ns || r["interface"] != iface || r["object"] != id ||
+				r["queue"] != "mail" || r["tasks"] != 1.0 || strings.Contains(string(must(json.Marshal(r))), "private") {
 				t.Errorf("%s by %s: %v", iface, c.actor, r)
 			}
 		}

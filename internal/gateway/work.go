@@ -34,9 +34,9 @@ const (
 
 // work is one Work stream.
 //
-// Two goroutines serve it, to keep an idle worker cheap: receive reads frames, the handler's own claims tasks for the free slots.
-// More run on demand: one for each shard that frames settle claims of, and one that notifies the worker of lost claims. Any failure ends the
-// stream; the handler waits for all but receive, which ends with the stream.
+// Two goroutines serve it, to keep an idle worker cheap: receive reads frames, the handler's own claims tasks for the
+// free slots. More run on demand: one for each shard that frames settle claims of, and one that notifies the worker of
+// lost claims. Any failure ends the stream; the handler waits for all but receive, which ends with the stream.
 type work struct {
 	g      *workerService
 	stream pawlv1.WorkerService_WorkServer
@@ -306,8 +306,9 @@ func (w *work) pushTo(slots, lacked int) (lacking int, err error) {
 	return lacking, nil
 }
 
-// take claims tasks. After some found no memory it waits for as much, and then claims what there is at once: a claim that waits must hold no
-// memory, and one that is repeated without it would claim and release the same tasks again and again.
+// take claims tasks. After some found no memory it waits for as much, and then claims what there is at once: a claim
+// that waits must hold no memory, and one that is repeated without it would claim and release the same tasks again and
+// again.
 func (w *work) take(ctx context.Context, c broker.ClaimCall, lacked int) ([]broker.Claimed, *send.Answer, error) {
 	room, err := send.Await(ctx, lacked, w.g.broker.Draining())
 	if err != nil {

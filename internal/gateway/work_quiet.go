@@ -74,8 +74,9 @@ func (h *quietState) takeNotice() *pawlv1.QuietNotice {
 // register adds the worker to the registry.
 func (w *work) register(hello *pawlv1.WorkHello) {
 	c := &w.claim
-	w.quiet.me = w.g.registry.Join(registry.Hello{Namespace: w.ns, Name: c.Worker, Host: hello.GetHost(), PID: int(hello.GetPid()), Version: hello.GetVersion(),
-		Address: callinfo.Address(w.stream.Context()), Queues: registryShares(c.Queues), Types: c.Types, Capacity: int(hello.GetSlots())}, hello.GetInstance(), versionOf(hello), w.onQuietChanged)
+	w.quiet.me = w.g.registry.Join(registry.Hello{Namespace: w.ns, Name: c.Worker, Host: hello.GetHost(), PID: int(hello.GetPid()),
+		Version: hello.GetVersion(), Address: callinfo.Address(w.stream.Context()), Queues: registryShares(c.Queues), Types: c.Types,
+		Capacity: int(hello.GetSlots())}, hello.GetInstance(), versionOf(hello), w.onQuietChanged)
 	if w.quiet.refresh(versionOf(hello)) {
 		w.notifier.poke()
 	}

@@ -127,7 +127,8 @@ func TestReconnectedWorkerStaysQuiet(t *testing.T) {
 			f := newFake()
 			f.registry.SetQuiet(9, true, nil)
 			if c.rowAt != 0 {
-				f.registry.SetQuiet(9, true, []registry.QuietChange{{Namespace: "default", ID: "i-1", Quiet: &registry.Quiet{Until: time.Now().Add(time.Hour), Version: c.rowAt}}})
+				f.registry.SetQuiet(9, true, []registry.QuietChange{{Namespace: "default", ID: "i-1",
+					Quiet: &registry.Quiet{Until: time.Now().Add(time.Hour), Version: c.rowAt}}})
 			}
 			h := hello("q")
 			h.Instance, h.QuietVersion = "i-1", c.knows
@@ -165,7 +166,8 @@ func TestInstancesAreChecked(t *testing.T) {
 // claimBy claims one task by a unary call.
 func claimBy(g *Gateway, worker, key string, wait time.Duration) (*pawlv1.ClaimResponse, error) {
 	ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
-	return g.services.worker.Claim(ctx, &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "q"}}, Worker: worker, ClaimKey: new(key), Wait: durationpb.New(wait)})
+	return g.services.worker.Claim(ctx, &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "q"}}, Worker: worker, ClaimKey: new(key),
+		Wait: durationpb.New(wait)})
 }
 
 func TestClaimersBecomeQuiet(t *testing.T) {
@@ -209,7 +211,8 @@ func TestClaimersBecomeQuiet(t *testing.T) {
 		if a := <-answers; a.err != nil || !a.r.Quiet || len(a.r.Tasks) != 0 || time.Since(began) != 30*time.Second {
 			t.Errorf("claim of a quiet worker = %v, %v after %v", a.r, a.err, time.Since(began))
 		}
-		if again, err := claimBy(s.g, "w1", "k1", 0); err != nil || len(again.Tasks) != 1 || again.Tasks[0].ClaimToken != got.Tasks[0].ClaimToken {
+		if again, err := claimBy(s.g, "w1", "k1", 0); err != nil || len(again.Tasks) != 1 ||
+			again.Tasks[0].ClaimToken != got.Tasks[0].ClaimToken {
 			t.Errorf("repeated claim of a quiet worker = %v, %v", again, err)
 		}
 
@@ -247,8 +250,8 @@ func (b turning) Claim(ctx context.Context, shard uint32, c broker.ClaimCall, wa
 	return got, at, err
 }
 
-// A quiet worker gets the errors that it would get otherwise: that its earlier claim can't be looked up, or that its call has ended. A worker
-// that becomes quiet during a claim gets what the claim returned.
+// A quiet worker gets the errors that it would get otherwise: that its earlier claim can't be looked up, or that its
+// call has ended. A worker that becomes quiet during a claim gets what the claim returned.
 func TestQuietClaimers(t *testing.T) {
 	for _, c := range []struct {
 		what  string
@@ -264,7 +267,8 @@ func TestQuietClaimers(t *testing.T) {
 		{"one who has gone", "", true, time.Minute, func(_ *fake, _, leave func()) { leave() }, 0, true, context.Canceled},
 		{"one who waits", "", true, time.Minute, func(*fake, func(), func()) {}, 0, true, nil},
 		{"one who does not", "", true, 0, func(*fake, func(), func()) {}, 0, true, nil},
-		{"one who is made quiet, and has gone", "", false, time.Minute, func(_ *fake, hush, leave func()) { hush(); leave() }, 0, false, context.Canceled},
+		{"one who is made quiet, and has gone", "", false, time.Minute, func(_ *fake, hush, leave func()) { hush(); leave() }, 0,
+			false, context.Canceled},
 		{"one who is made quiet", "", false, time.Minute, func(_ *fake, hush, _ func()) { hush() }, 0, true, nil},
 		{"one who is made quiet and resumed at once", "k", false, time.Minute, func(f *fake, hush, _ func()) {
 			hush()
@@ -283,7 +287,8 @@ func TestQuietClaimers(t *testing.T) {
 			put(t, g, ctx, "q", 1, "1")
 			me := g.cfg.Registry.Begin(registry.Hello{Namespace: "default", Name: "w"})
 			hush := func() {
-				f.registry.SetQuiet(9, true, []registry.QuietChange{{Namespace: "default", ID: me.ID(), Quiet: &registry.Quiet{Until: time.Now().Add(time.Hour), Version: 1}}})
+				f.registry.SetQuiet(9, true, []registry.QuietChange{{Namespace: "default", ID: me.ID(),
+					Quiet: &registry.Quiet{Until: time.Now().Add(time.Hour), Version: 1}}})
 			}
 			turn := sync.OnceFunc(func() { c.turns(f, hush, leave) })
 			g.cfg.Broker = turning{f, turn}
@@ -292,7 +297,8 @@ func TestQuietClaimers(t *testing.T) {
 				turn()
 			}
 			f.faults.asked = 0
-			got, quiet, err := g.claims.takeAs(ctx, me, broker.ClaimCall{Namespace: "default", Queues: []broker.Share{{Queue: "q"}}, Max: 1, MaxBytes: 1000, ClaimKey: c.key}, c.wait)
+			got, quiet, err := g.claims.takeAs(ctx, me, broker.ClaimCall{Namespace: "default", Queues: []broker.Share{{Queue: "q"}}, Max: 1,
+				MaxBytes: 1000, ClaimKey: c.key}, c.wait)
 			if len(got) != c.tasks || (quiet != nil) != c.hears || !errors.Is(err, c.err) {
 				t.Errorf("%s: %d tasks, quiet %v, %v", c.what, len(got), quiet, err)
 			}
@@ -324,7 +330,8 @@ func TestWorkersWithinAScope(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
 	defer g.Shutdown(context.Background())
-	f.registry.Join(registry.Hello{Namespace: "default", Name: "both", Queues: []registry.Share{{Queue: "mail"}, {Queue: "sms"}}}, "both", 0, nil)
+	f.registry.Join(registry.Hello{Namespace: "default", Name: "both", Queues: []registry.Share{{Queue: "mail"}, {Queue: "sms"}}}, "both", 0,
+		nil)
 	f.registry.Join(registry.Hello{Namespace: "default", Name: "mail", Queues: []registry.Share{{Queue: "mail"}}}, "mail", 0, nil)
 	f.registry.Join(registry.Hello{Namespace: "default", Name: "sms", Queues: []registry.Share{{Queue: "sms"}}}, "sms", 0, nil)
 	ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
@@ -355,7 +362,8 @@ func TestQuietDuration(t *testing.T) {
 			got, err := g.services.workerRegistry.QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: "w", For: span})
 			return time.Until(got.GetWorker().GetQuiet().GetUntil().AsTime()), err
 		}
-		for want, said := range map[time.Duration]*durationpb.Duration{24 * time.Hour: nil, time.Minute: durationpb.New(time.Minute), 720 * time.Hour: durationpb.New(720 * time.Hour)} {
+		for want, said := range map[time.Duration]*durationpb.Duration{24 * time.Hour: nil, time.Minute: durationpb.New(time.Minute),
+			720 * time.Hour: durationpb.New(720 * time.Hour)} {
 			if left, err := quiet(said); err != nil || left != want {
 				t.Errorf("quiet for %v: %v left, %v", said, left, err)
 			}
@@ -363,7 +371,8 @@ func TestQuietDuration(t *testing.T) {
 		if _, err := quiet(&durationpb.Duration{Seconds: 90, Nanos: -1}); !strings.Contains(fmt.Sprint(err), "is not a duration") {
 			t.Errorf("quiet for an invalid duration: %v", err)
 		}
-		for _, said := range []*durationpb.Duration{{}, durationpb.New(time.Minute - 1), durationpb.New(720*time.Hour + 1), durationpb.New(-time.Hour)} {
+		for _, said := range []*durationpb.Duration{{}, durationpb.New(time.Minute - 1), durationpb.New(720*time.Hour + 1),
+			durationpb.New(-time.Hour)} {
 			if _, err := quiet(said); !errors.Is(err, task.ErrInvalidArgument) || !strings.Contains(err.Error(), "for") {
 				t.Errorf("quiet for %v: %v, want an invalid argument", said, err)
 			}
@@ -388,10 +397,12 @@ func TestLostWorkersAreListed(t *testing.T) {
 				t.Errorf("ListWorkers with lost %v: %v, %v, want %v", lost, got, err, want)
 			}
 		}
-		if _, err := (g.services.workerRegistry).QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: "gone"}); !errors.Is(err, task.ErrNotFound) || !strings.Contains(err.Error(), "it was lost at") {
+		if _, err := (g.services.workerRegistry).QuietWorker(ctx, &pawlv1.QuietWorkerRequest{WorkerId: "gone"}); !errors.Is(err,
+			task.ErrNotFound) || !strings.Contains(err.Error(), "it was lost at") {
 			t.Errorf("QuietWorker of a lost worker: %v, want not found", err)
 		}
-		if _, err := (g.services.workerRegistry).GetWorker(ctx, &pawlv1.GetWorkerRequest{WorkerId: "silent"}); !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(), `node "n9" did not`) {
+		if _, err := (g.services.workerRegistry).GetWorker(ctx, &pawlv1.GetWorkerRequest{WorkerId: "silent"}); !errors.Is(err,
+			task.ErrUnavailable) || !strings.Contains(err.Error(), `node "n9" did not`) {
 			t.Errorf("GetWorker of a worker that may be on a silent node: %v, want unavailable", err)
 		}
 		var lines strings.Builder
@@ -464,7 +475,8 @@ func TestQuietEndsRunningClaims(t *testing.T) {
 		f := newFake()
 		f.registry.SetQuiet(9, true, nil)
 		if quiet {
-			f.registry.SetQuiet(9, true, []registry.QuietChange{{Namespace: "default", ID: "i", Quiet: &registry.Quiet{Until: time.Now().Add(time.Hour), Version: 3}}})
+			f.registry.SetQuiet(9, true, []registry.QuietChange{{Namespace: "default", ID: "i",
+				Quiet: &registry.Quiet{Until: time.Now().Add(time.Hour), Version: 3}}})
 		}
 		h := &quietState{me: f.registry.Join(registry.Hello{Namespace: "default", Name: "w"}, "i", 0, func() {})}
 		ctx, done := h.claiming(t.Context())

@@ -100,11 +100,12 @@ func refusedOf(r *pawlv1.SettleResponse) *pawlv1.SettleResponse {
 		}
 		return refused
 	}
-	return &pawlv1.SettleResponse{Acks: only(r.GetAcks()), Fails: only(r.GetFails()), Extends: only(r.GetExtends()), Releases: only(r.GetReleases())}
+	return &pawlv1.SettleResponse{Acks: only(r.GetAcks()), Fails: only(r.GetFails()), Extends: only(r.GetExtends()),
+		Releases: only(r.GetReleases())}
 }
 
-// add queues items. A full lane makes the stream wait, unless its shard does not answer: then the items are refused, so that those for other
-// shards get through.
+// add queues items. A full lane makes the stream wait, unless its shard does not answer: then the items are refused, so
+// that those for other shards get through.
 func (l *settleLane) add(ctx context.Context, b *settleBatch, frame *heldFrame) error {
 	for {
 		stuck, added := l.tryAdd(b, frame)

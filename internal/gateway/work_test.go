@@ -260,7 +260,8 @@ func TestLostClaimsAreReportedAfterTheirTasks(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := s.hear()
-		if len(r.GetLost()) != 1 || r.Lost[0].ClaimToken != tasks[0].ClaimToken || r.Lost[0].TaskId != tasks[0].TaskId || r.Lost[0].Reason != "cancelled" {
+		if len(r.GetLost()) != 1 || r.Lost[0].ClaimToken != tasks[0].ClaimToken || r.Lost[0].TaskId != tasks[0].TaskId ||
+			r.Lost[0].Reason != "cancelled" {
 			t.Fatalf("the worker got %v, want the loss of %s", r, tasks[0].TaskId)
 		}
 		list := workerQuery(s.stream.ctx)
@@ -396,8 +397,10 @@ func TestWorkRefusals(t *testing.T) {
 		{"lease", []*pawlv1.WorkRequest{{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues, Lease: durationpb.New(time.Millisecond)}}}, "lease"},
 		{"host", []*pawlv1.WorkRequest{{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues, Host: "a\nb"}}}, "hello.host"},
 		{"two hellos", []*pawlv1.WorkRequest{{Hello: hello("q")}, {Hello: hello("q")}}, "hello"},
-		{"negative slots", []*pawlv1.WorkRequest{{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "q"}}, Worker: "w", Slots: -1}}}, "hello.slots"},
-		{"too many slots", []*pawlv1.WorkRequest{{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "q"}}, Worker: "w", Slots: maxSlots + 1}}}, "hello.slots"},
+		{"negative slots", []*pawlv1.WorkRequest{{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "q"}}, Worker: "w", Slots: -1}}},
+			"hello.slots"},
+		{"too many slots", []*pawlv1.WorkRequest{{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "q"}}, Worker: "w",
+			Slots: maxSlots + 1}}}, "hello.slots"},
 		{"negative grant", []*pawlv1.WorkRequest{{Hello: hello("q")}, {Grant: -1}}, "grant"},
 		{"large grant", []*pawlv1.WorkRequest{{Hello: hello("q"), Grant: maxSlots}, {Grant: 1}}, "grant"},
 		{"large settle", []*pawlv1.WorkRequest{{Hello: hello("q")}, {Settle: many}}, "settle"},
@@ -542,13 +545,18 @@ func TestWorkEndsWhenClaimFails(t *testing.T) {
 			first *pawlv1.WorkRequest
 			field string
 		}{
-			{&pawlv1.WorkRequest{Hello: hello("q"), Grant: maxSlots}, ""}, {&pawlv1.WorkRequest{Hello: hello("q"), Grant: maxSlots + 1}, "grant"}, {&pawlv1.WorkRequest{Hello: hello("q"), Grant: -1}, "grant"},
-			{&pawlv1.WorkRequest{}, "hello"}, {&pawlv1.WorkRequest{Hello: hello()}, "queues"},
-			{&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues, Slots: maxSlots, Instance: strings.Repeat("x", maxInstance)}}, ""},
-			{&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues, Slots: maxSlots + 1}}, "hello.slots"}, {&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues, Slots: -1}}, "hello.slots"},
-			{&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues, Instance: strings.Repeat("x", maxInstance+1)}}, "hello.instance"},
-			{&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues, Host: strings.Repeat("x", 257)}}, "hello.host"},
-			{&pawlv1.WorkRequest{Hello: hello("q"), Settle: &pawlv1.SettleRequest{Acks: make([]*pawlv1.AckRequest, contract.MaxSettle+1)}}, "settle"},
+			{&pawlv1.WorkRequest{Hello: hello("q"), Grant: maxSlots}, ""}, {&pawlv1.WorkRequest{Hello: hello("q"), Grant: maxSlots + 1}, "grant"},
+			{&pawlv1.WorkRequest{Hello: hello("q"), Grant: -1}, "grant"}, {&pawlv1.WorkRequest{}, "hello"},
+			{&pawlv1.WorkRequest{Hello: hello()}, "queues"}, {&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues,
+				Slots: maxSlots, Instance: strings.Repeat("x", maxInstance)}},
+				""},
+			{&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues, Slots: maxSlots + 1}}, "hello.slots"},
+			{&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues, Slots: -1}}, "hello.slots"},
+			{&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues, Instance: strings.Repeat("x", maxInstance+1)}},
+				"hello.instance"}, {&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues, Host: strings.Repeat("x", 257)}},
+				"hello.host"},
+			{&pawlv1.WorkRequest{Hello: hello("q"), Settle: &pawlv1.SettleRequest{Acks: make([]*pawlv1.AckRequest, contract.MaxSettle+1)}},
+				"settle"},
 		} {
 			s := startWorker(t, newFake(), c.first)
 			synctest.Wait()
@@ -583,8 +591,10 @@ func TestStreamTasksHaveTheirTraces(t *testing.T) {
 		pass(time.Second)
 		stale := ack(got[3])
 		stale.Acks[0].ClaimToken = claimToken
-		s.send(&pawlv1.WorkRequest{Settle: &pawlv1.SettleRequest{Acks: append(ack(got[0]).Acks, stale.Acks...), Fails: []*pawlv1.FailRequest{{TaskId: got[1].TaskId, ClaimToken: got[1].ClaimToken}},
-			Releases: []*pawlv1.ReleaseRequest{{TaskId: got[2].TaskId, ClaimToken: got[2].ClaimToken}}, Extends: []*pawlv1.ExtendRequest{{TaskId: got[0].TaskId, ClaimToken: got[0].ClaimToken}}}})
+		s.send(&pawlv1.WorkRequest{Settle: &pawlv1.SettleRequest{Acks: append(ack(got[0]).Acks, stale.Acks...), Fails: []*pawlv1.FailRequest{
+			{TaskId: got[1].TaskId, ClaimToken: got[1].ClaimToken}},
+			Releases: []*pawlv1.ReleaseRequest{{TaskId: got[2].TaskId, ClaimToken: got[2].ClaimToken}}, Extends: []*pawlv1.ExtendRequest{
+				{TaskId: got[0].TaskId, ClaimToken: got[0].ClaimToken}}}})
 		s.hear()
 		s.send(&pawlv1.WorkRequest{Settle: ack(got[0])}) // again: its span has ended
 		s.hear()
@@ -604,7 +614,8 @@ func TestOnDemand(t *testing.T) {
 		for _, c := range []struct {
 			do   func()
 			want int // starts of the function by then
-		}{{func() {}, 0}, {poke, 1}, {poke, 1}, {poke, 1}, {func() { goOn <- struct{}{} }, 2}, {func() { goOn <- struct{}{} }, 2}, {poke, 3}, {poke, 3}} {
+		}{{func() {}, 0}, {poke, 1}, {poke, 1}, {poke, 1}, {func() { goOn <- struct{}{} }, 2}, {func() { goOn <- struct{}{} }, 2},
+			{poke, 3}, {poke, 3}} {
 			if c.do(); true {
 				synctest.Wait()
 			}
@@ -637,8 +648,12 @@ func TestWorkEndsWhenSendFails(t *testing.T) {
 		happens func(s *workerClient, id task.ID)
 		back    int
 	}{
-		"that the node drains": {func(r *pawlv1.WorkResponse) bool { return r.GetDraining() }, func(s *workerClient, _ task.ID) { close(s.f.draining) }, 0},
-		"an operator's word":   {func(r *pawlv1.WorkResponse) bool { return r.GetQuiet() != nil }, func(s *workerClient, _ task.ID) { steer(t, s.g, one(t, s.f).ID, true) }, 0},
+		"that the node drains": {func(r *pawlv1.WorkResponse) bool { return r.GetDraining() }, func(s *workerClient, _ task.ID) {
+			close(s.f.draining)
+		}, 0},
+		"an operator's word": {func(r *pawlv1.WorkResponse) bool { return r.GetQuiet() != nil }, func(s *workerClient, _ task.ID) {
+			steer(t, s.g, one(t, s.f).ID, true)
+		}, 0},
 		"a lost claim": {func(r *pawlv1.WorkResponse) bool { return len(r.GetLost()) > 0 }, func(s *workerClient, id task.ID) {
 			_, _, _ = s.f.command(&broker.TaskCommand{Verb: broker.Cancel, OnTask: broker.OnTask{Namespace: "default", ID: id}})
 		}, 0},
@@ -662,8 +677,8 @@ func TestWorkEndsWhenSendFails(t *testing.T) {
 	}
 }
 
-// Claims that arrive when the worker must get none, or when a frame that must precede them can't be sent, are given back and not sent. Other
-// claims follow that frame.
+// Claims that arrive when the worker must get none, or when a frame that must precede them can't be sent, are given
+// back and not sent. Other claims follow that frame.
 func TestLateClaimsAreGivenBack(t *testing.T) {
 	for what, c := range map[string]struct {
 		change func(w *work)
@@ -689,7 +704,8 @@ func TestLateClaimsAreGivenBack(t *testing.T) {
 		}
 		w := &work{g: &g.services.worker, stream: &pipeStream{ctx: ctx, out: make(chan *pawlv1.WorkResponse, 9)}, slots: 3}
 		w.pushing, w.stopPush = context.WithCancel(ctx)
-		w.watch, w.quiet.me = f.WatchClaims(func(broker.Lost) {}), f.registry.Join(registry.Hello{Namespace: "default", Name: "w"}, "", 0, func() {})
+		w.watch, w.quiet.me = f.WatchClaims(func(broker.Lost) {}), f.registry.Join(registry.Hello{Namespace: "default", Name: "w"}, "", 0,
+			func() {})
 		c.change(w)
 		if err := w.deliver(got, nil); !errors.Is(err, c.err) {
 			t.Errorf("%s: deliver = %v", what, err)
@@ -838,7 +854,8 @@ func TestLaneIsBounded(t *testing.T) {
 	for _, c := range []struct {
 		items []int // of each frame
 		want  int   // frames taken
-	}{{[]int{1, 1, 1}, 3}, {[]int{laneItems, 1}, 1}, {[]int{laneItems - 1, 1, 1}, 2}, {[]int{laneItems + 1}, 1}, {slices.Repeat([]int{1}, laneFrames+1), laneFrames}} {
+	}{{[]int{1, 1, 1}, 3}, {[]int{laneItems, 1}, 1}, {[]int{laneItems - 1, 1, 1}, 2}, {[]int{laneItems + 1}, 1},
+		{slices.Repeat([]int{1}, laneFrames+1), laneFrames}} {
 		l := &settleLane{taken: make(chan struct{}, 1)}
 		got := 0
 		for _, n := range c.items {
@@ -864,13 +881,16 @@ func TestSettlesInShards(t *testing.T) {
 	}
 	g := newGateway(newFake())
 	ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
-	if got, err := (g.services.worker).Settle(ctx, &pawlv1.SettleRequest{Acks: []*pawlv1.AckRequest{{TaskId: "x"}}}); err != nil || got.GetAcks()[0].GetError().GetField() != "task_id" {
+	if got, err := (g.services.worker).Settle(ctx, &pawlv1.SettleRequest{Acks: []*pawlv1.AckRequest{{TaskId: "x"}}}); err != nil ||
+		got.GetAcks()[0].GetError().GetField() != "task_id" {
 		t.Errorf("Settle with an invalid task id = %v, %v", got, err)
 	}
-	for _, c := range []struct{ shards, want []uint32 }{{nil, nil}, {[]uint32{1, 1}, []uint32{1}}, {[]uint32{1, 2, 1}, []uint32{1, 2}}, {[]uint32{2, 1}, []uint32{2, 1}}} {
+	for _, c := range []struct{ shards, want []uint32 }{{nil, nil}, {[]uint32{1, 1}, []uint32{1}}, {[]uint32{1, 2, 1}, []uint32{1, 2}},
+		{[]uint32{2, 1}, []uint32{2, 1}}} {
 		var b settleBatch
 		for i, shard := range c.shards {
-			b.calls, b.answers = append(b.calls, broker.Settle{Hold: broker.Hold{ID: task.NewID(shard, 1, uint64(i))}}), append(b.answers, &pawlv1.Settled{})
+			b.calls, b.answers = append(b.calls, broker.Settle{Hold: broker.Hold{ID: task.NewID(shard, 1, uint64(i))}}),
+				append(b.answers, &pawlv1.Settled{})
 		}
 		var got []uint32
 		items := 0
@@ -891,8 +911,8 @@ func TestSettlesInShards(t *testing.T) {
 
 // A refused claim is repeated after the pause in the error, within limits. The pause ends early when nothing should be claimed any more.
 func TestPausesBetweenClaims(t *testing.T) {
-	for want, err := range map[time.Duration]error{pushPause: errors.New("x"), pushPause + 1: task.Unavailable(pushPause+1, "x"), pushPauseMax: task.Unavailable(pushPauseMax+1, "x"),
-		pushPauseMax - 1: task.Unavailable(pushPauseMax-1, "x")} {
+	for want, err := range map[time.Duration]error{pushPause: errors.New("x"), pushPause + 1: task.Unavailable(pushPause+1, "x"),
+		pushPauseMax: task.Unavailable(pushPauseMax+1, "x"), pushPauseMax - 1: task.Unavailable(pushPauseMax-1, "x")} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFake()
 			w := &work{g: &newGateway(f).services.worker, pushing: t.Context()}

@@ -124,7 +124,8 @@ func (g *workerRegistryService) QuietWorker(ctx context.Context, r *pawlv1.Quiet
 		}
 	}
 	if span < workers.MinQuiet || span > workers.MaxQuiet {
-		return nil, task.Invalid("for", "%s is not between %s and %s", humanize.DurationText(span), humanize.DurationText(workers.MinQuiet), humanize.DurationText(workers.MaxQuiet))
+		return nil, task.Invalid("for", "%s is not between %s and %s", humanize.DurationText(span), humanize.DurationText(workers.MinQuiet),
+			humanize.DurationText(workers.MaxQuiet))
 	}
 	info, err := g.worker(ctx, r.GetWorkerId())
 	if err != nil {
@@ -134,7 +135,8 @@ func (g *workerRegistryService) QuietWorker(ctx context.Context, r *pawlv1.Quiet
 		return nil, takesMore(info)
 	}
 	if info.Lost != nil {
-		return nil, &task.Error{Code: task.CodeNotFound, Message: fmt.Sprintf("worker %q: it was lost at %s and can't be made quiet", info.ID, info.Lost.At.UTC().Format(time.RFC3339))}
+		return nil, &task.Error{Code: task.CodeNotFound, Message: fmt.Sprintf("worker %q: it was lost at %s and can't be made quiet", info.ID,
+			info.Lost.At.UTC().Format(time.RFC3339))}
 	}
 	row, err := g.workers.QuietWorker(ctx, by, workers.Name{Namespace: callinfo.Namespace(ctx), ID: info.ID}, info.Name, span)
 	if err != nil {
@@ -180,20 +182,22 @@ func (g *workerRegistryService) ResumeWorker(ctx context.Context, r *pawlv1.Resu
 
 // takesMore refuses to control a worker that also serves queues outside the caller's scope.
 func takesMore(info *registry.Info) error {
-	return &task.Error{Code: task.CodePermissionDenied, Message: task.Invalid("worker_id", "%q also takes tasks of queues that the caller's token does not cover", info.ID).Message}
+	return &task.Error{Code: task.CodePermissionDenied, Message: task.Invalid("worker_id",
+		"%q also takes tasks of queues that the caller's token does not cover", info.ID).Message}
 }
 
 func workerProto(i *registry.Info) *pawlv1.Worker {
-	p := &pawlv1.Worker{WorkerId: i.ID, Worker: i.Name, Node: i.Node, Connected: i.Stream, Host: i.Host, Pid: convert.Int32Of(i.PID), Version: i.Version,
-		Address: i.Address, Types: i.Types, Slots: convert.Int32Of(i.Slots), Running: convert.Int32Of(i.RunningNow), Draining: i.Draining,
-		ConnectedAt: convert.WallProto(i.ConnectedAt), SeenAt: convert.WallProto(i.SeenAt), ClaimedAt: convert.WallProto(i.ClaimedAt)}
+	p := &pawlv1.Worker{WorkerId: i.ID, Worker: i.Name, Node: i.Node, Connected: i.Stream, Host: i.Host, Pid: convert.Int32Of(i.PID),
+		Version: i.Version, Address: i.Address, Types: i.Types, Slots: convert.Int32Of(i.Slots), Running: convert.Int32Of(i.RunningNow),
+		Draining: i.Draining, ConnectedAt: convert.WallProto(i.ConnectedAt), SeenAt: convert.WallProto(i.SeenAt),
+		ClaimedAt: convert.WallProto(i.ClaimedAt)}
 	for _, q := range i.Queues {
 		p.Queues = append(p.Queues, &pawlv1.QueueShare{Queue: q.Queue, Weight: convert.Int32Of(q.Weight)})
 	}
 	for j := range i.Running {
 		run := &i.Running[j]
-		p.Tasks = append(p.Tasks, &pawlv1.RunningTask{TaskId: run.Task.String(), Type: run.Type, Queue: run.Queue, Attempt: convert.Int32Of(run.Attempt),
-			Since: convert.WallProto(run.Since), LeaseExpiresAt: convert.WallProto(run.LeaseUntil)})
+		p.Tasks = append(p.Tasks, &pawlv1.RunningTask{TaskId: run.Task.String(), Type: run.Type, Queue: run.Queue,
+			Attempt: convert.Int32Of(run.Attempt), Since: convert.WallProto(run.Since), LeaseExpiresAt: convert.WallProto(run.LeaseUntil)})
 	}
 	if i.Lost != nil {
 		p.LostAt, p.LostReason = convert.WallProto(i.Lost.At), i.Lost.Reason

@@ -11,7 +11,8 @@ import (
 // plain are the characters that mean nothing to a shell.
 const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@,"
 
-// ShellWord quotes a text as one word of a shell. What terminals act on or don't show is escaped, so that a pasted line is what it looks like.
+// ShellWord quotes a text as one word of a shell. What terminals act on or don't show is escaped, so that a pasted line
+// is what it looks like.
 func ShellWord(s string) string {
 	switch {
 	case s != "" && strings.Trim(s, plain) == "":

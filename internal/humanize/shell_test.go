@@ -11,8 +11,9 @@ import (
 )
 
 func TestShellQuoting(t *testing.T) {
-	for s, want := range map[string]string{"mail.welcome": "mail.welcome", "": "''", "it's $HOME": `'it'\''s $HOME'`, "=ls": "'=ls'", "~": "'~'",
-		"a\nb": `$'a\nb'`, "\x1b[8mé\t'\\": `$'\033[8mé\t\047\\'`, "a\u202eb": `$'a\342\200\256b'`, "a\xffb": `$'a\377b'`, "\u00852": `$'\302\2052'`, "a\u3164": `$'a\343\205\244'`} {
+	for s, want := range map[string]string{"mail.welcome": "mail.welcome", "": "''", "it's $HOME": `'it'\''s $HOME'`,
+		"=ls": "'=ls'", "~": "'~'", "a\nb": `$'a\nb'`, "\x1b[8mé\t'\\": `$'\033[8mé\t\047\\'`, "a\u202eb": `$'a\342\200\256b'`,
+		"a\xffb": `$'a\377b'`, "\u00852": `$'\302\2052'`, "a\u3164": `$'a\343\205\244'`} {
 		if got := ShellWord(s); got != want {
 			t.Errorf("ShellWord(%q) = %s, want %s", s, got, want)
 		}
@@ -27,9 +28,11 @@ func TestCommandsInAShell(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "pawl"), []byte(recorder), 0o700); err != nil { // #nosec G306 -- a program
 		t.Fatal(err)
 	}
-	for _, s := range []string{"plain", "", "-", "--", "-h", "--all", "x; touch PWNED;", "$(touch PWNED)", "`touch PWNED`", "a'b", "'; touch PWNED; '", `"; touch PWNED; "`,
-		`\`, `a\'b`, "a b  c", " a ", "*", "~", "a&touch PWNED", "a|touch PWNED", ">PWNED", "a\ntouch PWNED", "#x", "!!", "{a,b}", "=x", "é€", "a=b;touch PWNED", "--x=$(touch PWNED)",
-		"a\r\ntouch PWNED\n", "'\n;touch PWNED;'", `\'` + "\n;touch PWNED #", "\\\n", "\x1b[8m$(touch PWNED)\x1b[0m", "\x1b7", "\t\x7f1", "\u202e\u200b\u2028é\u00a0", "\xff\xfe", "\x1b[200~!x\x1b[201~"} {
+	for _, s := range []string{"plain", "", "-", "--", "-h", "--all", "x; touch PWNED;", "$(touch PWNED)", "`touch PWNED`", "a'b",
+		"'; touch PWNED; '", `"; touch PWNED; "`, `\`, `a\'b`, "a b  c", " a ", "*", "~", "a&touch PWNED", "a|touch PWNED", ">PWNED",
+		"a\ntouch PWNED", "#x", "!!", "{a,b}", "=x", "é€", "a=b;touch PWNED", "--x=$(touch PWNED)", "a\r\ntouch PWNED\n", "'\n;touch PWNED;'",
+		`\'` + "\n;touch PWNED #", "\\\n", "\x1b[8m$(touch PWNED)\x1b[0m", "\x1b7", "\t\x7f1", "\u202e\u200b\u2028é\u00a0", "\xff\xfe",
+		"\x1b[200~!x\x1b[201~"} {
 		dashed := strings.HasPrefix(s, "-")
 		args := []string{"queue", "set", s, "b"}
 		flags := []string{"--for-key=" + s, "--max-running", "N"}

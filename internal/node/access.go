@@ -46,7 +46,8 @@ func (a accessNotices) requireTokens(ctx context.Context) {
 			return
 		}
 		if !logged {
-			a.cfg.Logger.Warn("the setting of --auth could not be sent to the other nodes: those without --auth keep theirs", "needed_here", on, "error", err)
+			a.cfg.Logger.Warn("the setting of --auth could not be sent to the other nodes: those without --auth keep theirs",
+				"needed_here", on, "error", err)
 		}
 		if pause(ctx, requireRetryPause) != nil {
 			return
@@ -58,7 +59,8 @@ func (a accessNotices) requireTokens(ctx context.Context) {
 func (a accessNotices) endSession(ctx context.Context, x auth.Session) error {
 	_, err := tokens.EndSession.Call(ctx, a.router, x)
 	if err != nil {
-		a.cfg.Logger.Warn("a session of the web UI could not be ended on all nodes: copies of its cookie are valid until it ends by itself", "error", err)
+		a.cfg.Logger.Warn("a session of the web UI could not be ended on all nodes: copies of its cookie are valid until it ends by itself",
+			"error", err)
 	}
 	return err
 }

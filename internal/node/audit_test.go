@@ -50,7 +50,8 @@ func TestAuditOfThreeNodes(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			want = append(want, "lena@"+name+" queue.pause pause by "+name, "lena@"+name+" queue.resume by way of "+name, "lena@"+name+" task.discard by way of "+name)
+			want = append(want, "lena@"+name+" queue.pause pause by "+name, "lena@"+name+" queue.resume by way of "+name,
+				"lena@"+name+" task.discard by way of "+name)
 		}
 		check := func(when string) {
 			t.Helper()

@@ -105,7 +105,8 @@ func TestBackupOfClusterAtWork(t *testing.T) {
 			t.Errorf("an ack with a token of the former life: %v", err)
 		}
 		pass(2 * time.Minute) // the lease ends
-		if again, err := claims.New(c).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"held"}}); err != nil || len(again) != 1 || again[0].ID != held[0].ID {
+		if again, err := claims.New(c).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"held"}}); err != nil || len(again) != 1 ||
+			again[0].ID != held[0].ID {
 			t.Errorf("the task that was claimed comes back as %+v, %v", again, err)
 		}
 		w.start("n1", t.TempDir(), "n9")
@@ -265,7 +266,8 @@ func (s *server) backUpDuring(t *testing.T, change func()) (file string) {
 	return f.Name()
 }
 
-// A backup is a cut: a task that moves from one shard to another while it is streamed, and one that follows another there, are in the restored cluster once.
+// A backup is a cut: a task that moves from one shard to another while it is streamed, and one that follows another
+// there, are in the restored cluster once.
 func TestBackupIsACut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, Config{Dir: t.TempDir(), DataShards: 2})
@@ -278,7 +280,8 @@ func TestBackupIsACut(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := c.Enqueue(t.Context(), pawl.RawTask{Type: "parent", Payload: []byte(`1`)}, pawl.Queue("a"), pawl.Then(pawl.RawTask{Type: "child", Payload: []byte(`2`)}, pawl.Queue("b"))); err != nil {
+		if _, err := c.Enqueue(t.Context(), pawl.RawTask{Type: "parent", Payload: []byte(`1`)}, pawl.Queue("a"),
+			pawl.Then(pawl.RawTask{Type: "child", Payload: []byte(`2`)}, pawl.Queue("b"))); err != nil {
 			t.Fatal(err)
 		}
 		moved, _ := enqueue(t, c, "a")
@@ -303,7 +306,8 @@ func TestBackupIsACut(t *testing.T) {
 		}
 		file := s.backUpDuring(t, func() {
 			run("a") // the child goes to shard 1, whose image is streamed already
-			if _, err := admin.New(c).Operations().Start(t.Context(), admin.OperationSpec{Action: admin.ActionMove, Filter: &admin.Filter{Queue: "a"}, ToQueue: "b"}); err != nil {
+			if _, err := admin.New(c).Operations().Start(t.Context(), admin.OperationSpec{Action: admin.ActionMove,
+				Filter: &admin.Filter{Queue: "a"}, ToQueue: "b"}); err != nil {
 				t.Fatal(err)
 			}
 			pass(time.Minute)
@@ -339,7 +343,8 @@ func TestRestoredShardsRememberMessages(t *testing.T) {
 		s := start(t, Config{Dir: t.TempDir(), DataShards: 2})
 		request := task.ID{6: 0x80, 8: 0x80, 15: 1}
 		send := func() broker.Enqueued {
-			m := &broker.OutboxMessage{Request: request, Spec: task.Spec{Type: "job", Queue: "mail", RequestID: request, RequestTTL: task.MessageWindow, MaxAttempts: 5, Priority: task.Normal}}
+			m := &broker.OutboxMessage{Request: request, Spec: task.Spec{Type: "job", Queue: "mail", RequestID: request,
+				RequestTTL: task.MessageWindow, MaxAttempts: 5, Priority: task.Normal}}
 			return s.router.Outbox.Send(t.Context(), "default", []*broker.OutboxMessage{m})[0]
 		}
 		first := send()
@@ -559,16 +564,17 @@ func TestRestoreRefuses(t *testing.T) {
 		"newer":     {spoilt(slices.Concat(whole[:5], []byte{9}, whole[6:])), untouched, "", "has format 9"},
 		"of another cluster": {spoilt(rewritten(t, whole, 0, func(h *backup.Head) { h.Cluster = strings.Repeat("ab", 16) })), untouched, "",
 			"found the state of shard 1 of cluster"},
-		"without the system": {spoilt(rewritten(t, whole, 0, func(h *backup.Head) { slices.Reverse(h.Shards) })), untouched, "", "it is of cluster"},
-		"at another entry":   {spoilt(rewritten(t, whole, 1, func(*backup.Head) {})), untouched, "", "shard 1 is after entry"},
-		"of a later level":   {spoilt(rewritten(t, whole, 0, func(h *backup.Head) { h.Level = maxLevel + 1 })), untouched, "", "feature level"},
-		"of an earlier one":  {spoilt(rewritten(t, whole, 0, func(h *backup.Head) { h.Level = minLevel - 1 })), untouched, "", "feature level"},
-		"absent":             {filepath.Join(untouched, "nothing"), untouched, "", "no such file"},
-		"a pipe":             {os.DevNull, untouched, "", "it is not a file"},
-		"the name":           {file, untouched, "N 1", "is not 1 to 63"},
-		"used":               {file, used, "", "is not empty"},
-		"no place":           {file, filepath.Join(file, "data"), "", "not a directory"},
-		"in use":             {file, lockedDir(t), "", "in use by another process"},
+		"without the system": {spoilt(rewritten(t, whole, 0, func(h *backup.Head) { slices.Reverse(h.Shards) })), untouched, "",
+			"it is of cluster"},
+		"at another entry":  {spoilt(rewritten(t, whole, 1, func(*backup.Head) {})), untouched, "", "shard 1 is after entry"},
+		"of a later level":  {spoilt(rewritten(t, whole, 0, func(h *backup.Head) { h.Level = maxLevel + 1 })), untouched, "", "feature level"},
+		"of an earlier one": {spoilt(rewritten(t, whole, 0, func(h *backup.Head) { h.Level = minLevel - 1 })), untouched, "", "feature level"},
+		"absent":            {filepath.Join(untouched, "nothing"), untouched, "", "no such file"},
+		"a pipe":            {os.DevNull, untouched, "", "it is not a file"},
+		"the name":          {file, untouched, "N 1", "is not 1 to 63"},
+		"used":              {file, used, "", "is not empty"},
+		"no place":          {file, filepath.Join(file, "data"), "", "not a directory"},
+		"in use":            {file, lockedDir(t), "", "in use by another process"},
 	} {
 		if c.dir == used {
 			if err := os.Remove(filepath.Join(used, datadir.IdentityFile)); err != nil { // not even then
@@ -803,7 +809,8 @@ func TestRestoreRaisesTheEpoch(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer state.Close()
-	for _, c := range []struct{ now, want int64 }{{1767225600, 1767225600}, {1767225600, 1767225601}, {5, 1767225602}, {1767225700, 1767225700}} {
+	for _, c := range []struct{ now, want int64 }{{1767225600, 1767225600}, {1767225600, 1767225601}, {5, 1767225602},
+		{1767225700, 1767225700}} {
 		r := &restore{now: func() time.Time { return time.Unix(c.now, 0) }}
 		if err := r.raiseEpoch(state); err != nil {
 			t.Fatal(err)

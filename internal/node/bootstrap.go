@@ -116,7 +116,8 @@ func (e peerHandler) admit(ctx context.Context, from transport.Peer, request []b
 		return cbor.Marshal(admission{Joined: joined})
 	}
 	refusal, refused := task.AsError(err)
-	return cbor.Marshal(admission{Refused: err.Error(), Again: !refused || refusal.Code == task.CodeUnavailable || refusal.Code == task.CodeConflict})
+	return cbor.Marshal(admission{Refused: err.Error(), Again: !refused || refusal.Code == task.CodeUnavailable ||
+		refusal.Code == task.CodeConflict})
 }
 
 // run makes a new node a member: of the cluster that it finds, or of one that it founds.

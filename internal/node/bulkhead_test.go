@@ -41,10 +41,10 @@ const bulkheadShards = 3
 // faulty shard.
 type rpcRow struct {
 	name string // the method, and what distinguishes the row from others of the same method
-	// needs are the shards that the call needs. d: the data shard of its fixtures; s: the system shard; 1: the first data shard; a: all data
-	// shards; l: all of them, but it answers with a part and says which shards are missing; p: several, each for a part of the call. Further letters
-	// say what the answer is like. b: each item of it says what is missing; m: it need not say what is missing; t: it may take two seconds; w: the
-	// call waits for what may come.
+	// needs are the shards that the call needs. d: the data shard of its fixtures; s: the system shard; 1: the first data
+	// shard; a: all data shards; l: all of them, but it answers with a part and says which shards are missing; p: several,
+	// each for a part of the call. Further letters say what the answer is like. b: each item of it says what is missing;
+	// m: it need not say what is missing; t: it may take two seconds; w: the call waits for what may come.
 	needs string
 	in    string // in JSON
 }
@@ -123,7 +123,8 @@ var rpcRows = []rpcRow{
 	{"ProducerService/EnqueueBatch", "db", `{"tasks":[{"type":"job","queue":"$idle"},{"type":"job","queue":"$idle"}]}`},
 	{"ProducerService/EnqueueBatch several", "pb", `{"tasks":[{"type":"job","queue":"$other.idle"},{"type":"job","queue":"$idle"}]}`},
 	{"ProducerService/Produce", "d", `{"number":"1","tasks":[{"type":"job","queue":"$idle"}]}`},
-	{"ProducerService/Produce several", "p", `{"number":"1","tasks":[{"type":"job","queue":"$other.idle"}]}~{"number":"2","tasks":[{"type":"job","queue":"$idle"}]}`},
+	{"ProducerService/Produce several", "p", `{"number":"1","tasks":[{"type":"job","queue":"$other.idle"}]}~{"number":"2",` +
+		`"tasks":[{"type":"job","queue":"$idle"}]}`},
 	{"ProducerService/GetTask", "d", `{"taskId":"$later"}`},
 	{"ProducerService/CancelTask", "d", `{"taskId":"$later"}`},
 	{"ProducerService/ListTasks", "d", `{"filter":{"queue":"$queue"}}`},
@@ -154,8 +155,10 @@ var rpcRows = []rpcRow{
 	{"WebhookService/ListWebhookDeliveries", "s", `{"name":"hook$shard"}`},
 	{"WebhookService/RemoveWebhook", "sa", `{"name":"hook$shard"}`},
 	{"WorkerService/Claim", "d", `{"queues":[{"queue":"$queue"}],"max":1,"worker":"w"}`},
-	{"WorkerService/Claim strict", "p", `{"queues":[{"queue":"$other.queue"},{"queue":"$queue"}],"order":"ORDER_STRICT","max":1,"worker":"w","wait":"10s"}`},
-	{"WorkerService/Claim weighted", "p", `{"queues":[{"queue":"$other.queue","weight":9},{"queue":"$queue","weight":1}],"max":1,"worker":"w","wait":"10s"}`},
+	{"WorkerService/Claim strict", "p", `{"queues":[{"queue":"$other.queue"},{"queue":"$queue"}],"order":"ORDER_STRICT","max":1,` +
+		`"worker":"w","wait":"10s"}`},
+	{"WorkerService/Claim weighted", "p", `{"queues":[{"queue":"$other.queue","weight":9},{"queue":"$queue","weight":1}],"max":1,` +
+		`"worker":"w","wait":"10s"}`},
 	{"WorkerService/Ack", "d", `{$claim}`},
 	{"WorkerService/Fail", "d", `{$claim}`},
 	{"WorkerService/Extend", "d", `{$claim}`},
@@ -168,7 +171,8 @@ var rpcRows = []rpcRow{
 	{"WorkerService/AbandonOnce", "d", `{$once,"key":"k2"}`},
 	{"WorkerService/Work", "dw", `{"hello":{"queues":[{"queue":"$queue"}],"worker":"v"},"grant":1}`},
 	{"WorkerService/Work several", "p", `{"hello":{"queues":[{"queue":"$other.queue"},{"queue":"$queue"}],"worker":"v"},"grant":1}`},
-	{"WorkerService/Work settles", "p", `{"hello":{"queues":[{"queue":"$queue"}],"worker":"v"}}~{"settle":{"acks":[{$other.claim}]}}~{"settle":{"acks":[{$claim}]}}`},
+	{"WorkerService/Work settles", "p", `{"hello":{"queues":[{"queue":"$queue"}],` +
+		`"worker":"v"}}~{"settle":{"acks":[{$other.claim}]}}~{"settle":{"acks":[{$claim}]}}`},
 	{"WorkerRegistryService/ListWorkers", "", `{}`},
 	{"WorkerRegistryService/GetWorker", "", `{"workerId":"$worker"}`},
 	{"WorkerRegistryService/QuietWorker", "s", `{"workerId":"$worker"}`},
@@ -210,7 +214,8 @@ type faultyNode struct {
 
 func newFaultyNode(t *testing.T) *faultyNode {
 	hooks := newReceiver(t)
-	cfg := Config{InMemory: true, DataShards: bulkheadShards, WebhookNetworks: webhook.Networks{auth.AllNamespaces: {netip.MustParsePrefix("192.0.2.0/24")}}, dialWebhook: hooks.dial}
+	cfg := Config{InMemory: true, DataShards: bulkheadShards, WebhookNetworks: webhook.Networks{
+		auth.AllNamespaces: {netip.MustParsePrefix("192.0.2.0/24")}}, dialWebhook: hooks.dial}
 	s := &faultyNode{hooks: hooks, server: start(t, cfg), fixtures: map[uint32]fixture{}}
 	var err error
 	if s.conn, err = grpc.NewClient("passthrough:node", grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -253,7 +258,8 @@ func (s *faultyNode) addFixtures(queue string) {
 	}
 	s.fixtures[shard] = here
 	here["shard"] = []string{fmt.Sprint(shard)}
-	for _, kind := range []string{"idle", "spare", "member", "delayed", "scheduled", "deep", "awaited", "worked", "added", "finished", "follow", "fatal", "triggered", "operated", "batch"} {
+	for _, kind := range []string{"idle", "spare", "member", "delayed", "scheduled", "deep", "awaited", "worked", "added", "finished",
+		"follow", "fatal", "triggered", "operated", "batch"} {
 		for i := 0; here[kind] == nil; i++ {
 			name := fmt.Sprintf("%s-%s%d", queue, kind, i)
 			if s.enqueue(fixture{}, "ready", `"queue":"`+name+`"`, 1) == shard {
@@ -265,9 +271,10 @@ func (s *faultyNode) addFixtures(queue string) {
 	s.enqueue(here, "later", `"delay":"3600s","queue":"`+queue+`"`, 12)
 	s.enqueue(fixture{}, "ready", `"queue":"`+queue+`"`, 60)
 	n := fmt.Sprint(shard)
-	for _, c := range [][2]string{{"AccessService/AddToken", `{"name":"token$n","queues":["*"],"roles":["produce"]}`}, {"AccessService/AddNamespace", `{"name":"space$n"}`},
-		{"WebhookService/AddWebhook", `{"name":"hook$n","url":"http://192.0.2.1/hook"}`},
-		{"ScheduleService/PutSchedule", `{"spec":{"name":"daily$n","cron":"0 3 * * *","task":{"type":"job","queue":"` + here["idle"][0] + `"}}}`}} {
+	for _, c := range [][2]string{{"AccessService/AddToken", `{"name":"token$n","queues":["*"],"roles":["produce"]}`},
+		{"AccessService/AddNamespace", `{"name":"space$n"}`}, {"WebhookService/AddWebhook", `{"name":"hook$n","url":"http://192.0.2.1/hook"}`},
+		{"ScheduleService/PutSchedule", `{"spec":{"name":"daily$n","cron":"0 3 * * *","task":{"type":"job","queue":"` +
+			here["idle"][0] + `"}}}`}} {
 		s.must(c[0], strings.ReplaceAll(c[1], "$n", n))
 	}
 	here["schedule"] = []string{"daily" + n}
@@ -466,7 +473,8 @@ func (s *faultyNode) stopLeader(id uint32) (heal func()) {
 
 // eachFault runs a test for each fault of each shard.
 func eachFault(t *testing.T, test func(t *testing.T, s *faultyNode, fault string, faulty uint32, fail func() (heal func()))) {
-	for name, fail := range map[string]func(*faultyNode, uint32) func(){"hang": (*faultyNode).hang, "no leader": (*faultyNode).stopLeader, "slow": (*faultyNode).slow} {
+	for name, fail := range map[string]func(*faultyNode, uint32) func(){"hang": (*faultyNode).hang, "no leader": (*faultyNode).stopLeader,
+		"slow": (*faultyNode).slow} {
 		for faulty := range uint32(bulkheadShards + 1) {
 			t.Run(fmt.Sprintf("%s %d", name, faulty), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -545,8 +553,8 @@ func (s *faultyNode) mustAnswer(fault string, faulty uint32, r rpcRow, in string
 	}
 }
 
-// mustNameShard makes a call that needs the faulty shard. It must be answered once that shard answers, or with an error or a part that names the
-// shard. A shard that hangs may keep a caller waiting for as long as the caller wants.
+// mustNameShard makes a call that needs the faulty shard. It must be answered once that shard answers, or with an error
+// or a part that names the shard. A shard that hangs may keep a caller waiting for as long as the caller wants.
 func (s *faultyNode) mustNameShard(fault string, faulty uint32, r rpcRow, in string) {
 	took, text, err := s.timed(r, in)
 	switch {
@@ -556,7 +564,8 @@ func (s *faultyNode) mustNameShard(fault string, faulty uint32, r rpcRow, in str
 	case err != nil && status.Code(err) == codes.DeadlineExceeded && strings.Contains(r.needs, "w"): // it waits for what may come
 	case fault == "no leader" && took > 25*time.Second:
 		s.t.Errorf("%s: %v after %v, want an answer soon after the time of an election", r.name, err, took)
-	case fault == "hang" && took == callTime && (status.Code(err) == codes.DeadlineExceeded || strings.Contains(text, "the call ended before its answer")):
+	case fault == "hang" && took == callTime && (status.Code(err) == codes.DeadlineExceeded ||
+		strings.Contains(text, "the call ended before its answer")):
 		m := methods()[strings.Fields(r.name)[0]].Output()
 		if strings.Contains(r.needs, "l") && faulty != 0 && m.Fields().ByName("missing") != nil {
 			s.t.Errorf("%s: no answer within %v, though there could be one without the shard that hangs", r.name, took)

@@ -33,8 +33,8 @@ type loopTest struct {
 	key                 string              // of tasks of the queue "limited" in the shard here
 }
 
-// loopRow is background work that must go on for the healthy shards. before is done before the fault, begin after it; the condition that begin returns
-// must become true within limit, by default a second.
+// loopRow is background work that must go on for the healthy shards. before is done before the fault, begin after it;
+// the condition that begin returns must become true within limit, by default a second.
 type loopRow struct {
 	name   string
 	needs  string // s: the work can't go on without the system shard; 1: without the first data shard
@@ -96,7 +96,8 @@ var loopRows = []loopRow{
 	{name: "outbox: members that are added", before: func(w *loopTest) {
 		w.createGroup("open", job(w.here["idle"][0], ""))
 	}, begin: func(w *loopTest) func() bool {
-		w.start("GroupService/AddGroupTasks", `{"groupId":"`+w.groups["open"]+`","tasks":[`+job(w.faulty["added"][0], "")+`,`+job(w.there["added"][0], "")+`]}`)
+		w.start("GroupService/AddGroupTasks", `{"groupId":"`+w.groups["open"]+`","tasks":[`+job(w.faulty["added"][0], "")+`,`+
+			job(w.there["added"][0], "")+`]}`)
 		return func() bool { return w.has(w.there["added"][0]) }
 	}},
 	{name: "outbox: notices of members that have ended", before: func(w *loopTest) {
@@ -125,15 +126,18 @@ var loopRows = []loopRow{
 			return strings.Contains(w.text("ProducerService/ListTasks", `{"filter":{"queue":"`+w.there["fatal"][0]+`"}}`), "STATE_CANCELLED")
 		}
 	}},
-	{name: "outbox: webhooks' notices of dead letters", needs: "s", limit: 6 * time.Second, before: func(w *loopTest) { // the engine gathers them for 5 s
-		w.must("WebhookService/AddWebhook", `{"name":"dead","url":"http://192.0.2.1/dead","events":["task.dead"],"queues":["`+w.here["fatal"][0]+`"]}`)
+	// the engine gathers them for 5 s
+	{name: "outbox: webhooks' notices of dead letters", needs: "s", limit: 6 * time.Second, before: func(w *loopTest) {
+		w.must("WebhookService/AddWebhook", `{"name":"dead","url":"http://192.0.2.1/dead","events":["task.dead"],"queues":["`+
+			w.here["fatal"][0]+`"]}`)
 	}, begin: func(w *loopTest) func() bool {
 		w.die(w.here["fatal"][0])
 		return func() bool { got, _ := w.hooks.received("/dead", "task.dead"); return len(got) > 0 }
 	}},
 	{name: "outbox: follow-ups", before: func(w *loopTest) {
 		queue := w.here["follow"][0]
-		w.must("WebhookService/AddWebhook", `{"name":"poisoned","url":"http://192.0.2.1/poisoned","events":["task.dead"],"queues":["`+w.there["fatal"][0]+`"]}`)
+		w.must("WebhookService/AddWebhook", `{"name":"poisoned","url":"http://192.0.2.1/poisoned","events":["task.dead"],"queues":["`+
+			w.there["fatal"][0]+`"]}`)
 		for _, to := range []fixture{w.faulty, w.there} {
 			w.put(queue, `,"then":[`+job(to["follow"][0], "")+`]`)
 			w.claims[queue] = append(w.claims[queue], w.claim(queue))
@@ -209,7 +213,8 @@ var loopRows = []loopRow{
 	}, begin: func(w *loopTest) func() bool {
 		accepted := 0
 		return func() bool {
-			_, err := w.call(w.t.Context(), "ProducerService/Enqueue", `{"task":`+job(w.here["idle"][0], `,"payload":"`+strings.Repeat("MTEx", 150_000)+`"`)+`}`)
+			_, err := w.call(w.t.Context(), "ProducerService/Enqueue", `{"task":`+job(w.here["idle"][0], `,"payload":"`+
+				strings.Repeat("MTEx", 150_000)+`"`)+`}`)
 			if err == nil {
 				accepted++
 			}
@@ -254,7 +259,8 @@ var loopRows = []loopRow{
 				w.must("ProducerService/Enqueue", `{"task":{"type":"operated","delay":"3600s","queue":"`+at["operated"][0]+`"}}`)
 			}
 		}
-		started := w.must("OperationService/StartOperation", `{"spec":{"action":"ACTION_CANCEL","canary":"1","filter":{"type":"operated","states":["STATE_SCHEDULED"]}}}`)
+		started := w.must("OperationService/StartOperation",
+			`{"spec":{"action":"ACTION_CANCEL","canary":"1","filter":{"type":"operated","states":["STATE_SCHEDULED"]}}}`)
 		w.operation = w.field(started, "operation", "operationId")
 		time.Sleep(time.Second)
 	}, begin: func(w *loopTest) func() bool {
@@ -332,8 +338,8 @@ func (w *loopTest) die(queue string) {
 	w.must("WorkerService/Fail", `{`+w.claim(queue)+`,"outcome":"FAIL_OUTCOME_DEAD"}`)
 }
 
-// While a shard hangs, has no leader or is slow, background work goes on for the other shards. All of the test is in the bubble of eachFault, so its
-// sleeps take no time.
+// While a shard hangs, has no leader or is slow, background work goes on for the other shards. All of the test is in
+// the bubble of eachFault, so its sleeps take no time.
 func TestBulkheadsOfLoops(t *testing.T) {
 	eachFault(t, func(t *testing.T, s *faultyNode, fault string, faulty uint32, fail func() (heal func())) {
 		healthy := slices.DeleteFunc([]uint32{1, 2, 3}, func(id uint32) bool { return id == faulty })
@@ -421,8 +427,9 @@ func TestBulkheadsOfLoopsAreComplete(t *testing.T) {
 	}
 }
 
-// backgroundLoops returns the functions that run on goroutines of their own in the bubble of the caller: of each goroutine, the outermost function of
-// this program that is not a closure, or else the one with the closure, if it is in a package that knows several shards.
+// backgroundLoops returns the functions that run on goroutines of their own in the bubble of the caller: of each
+// goroutine, the outermost function of this program that is not a closure, or else the one with the closure, if it is
+// in a package that knows several shards.
 func backgroundLoops() map[string]bool {
 	synctest.Wait()
 	b := make([]byte, 16<<20)

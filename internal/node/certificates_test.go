@@ -106,8 +106,10 @@ func TestCertificatesForClients(t *testing.T) {
 	}
 	defer plain.Close()
 	until := time.Now().AddDate(1, 0, 0)
-	n := &Node{transport: plain, cfg: Config{Certificate: func() *tls.Certificate { return &cert }, ClientCertificates: ClientCertificates{Until: func() time.Time { return until }}}}
-	if ends := n.certificateEnds(); len(ends) != 2 || !ends[certs.Server].Equal(cert.Leaf.NotAfter) || !ends[certs.ClientAuthority].Equal(until) {
+	n := &Node{transport: plain, cfg: Config{Certificate: func() *tls.Certificate { return &cert }, ClientCertificates: ClientCertificates{
+		Until: func() time.Time { return until }}}}
+	if ends := n.certificateEnds(); len(ends) != 2 || !ends[certs.Server].Equal(cert.Leaf.NotAfter) ||
+		!ends[certs.ClientAuthority].Equal(until) {
 		t.Errorf("they end at %v", ends)
 	}
 	n.cfg = Config{}

@@ -91,7 +91,8 @@ func readBackup(ctx context.Context, file, key string, progress func(read, of in
 }
 
 func levelError(level int) error {
-	return fmt.Errorf("its cluster works at feature level %d, this version of pawl knows %d to %d: use another version", level, minLevel, maxLevel)
+	return fmt.Errorf("its cluster works at feature level %d, this version of pawl knows %d to %d: use another version", level,
+		minLevel, maxLevel)
 }
 
 // checkPart checks the state of a shard without storing it.

@@ -777,7 +777,8 @@ func TestDamageFoundLater(t *testing.T) {
 			t.Errorf("replicas that are compared: %+v, %v", v, err)
 		}
 		var damage *DamageError
-		if err := soon(t, ended); !errors.As(err, &damage) || !strings.HasSuffix(damage.File, ".sst") || !strings.Contains(err.Error(), "start it again, and the other nodes will fill it") {
+		if err := soon(t, ended); !errors.As(err, &damage) || !strings.HasSuffix(damage.File, ".sst") || !strings.Contains(err.Error(),
+			"start it again, and the other nodes will fill it") {
 			t.Errorf("it ended with %v", err)
 		}
 		w.crash("n3")
@@ -877,7 +878,8 @@ func TestInTime(t *testing.T) {
 		hangs := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 		began := time.Now()
 		err := withTimeout(t.Context(), checkTime, "shard 7: its numbers were not checked", hangs)
-		if took := time.Since(began); !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(), "shard 7: its numbers were not checked within 5m0s") || took != checkTime {
+		if took := time.Since(began); !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(),
+			"shard 7: its numbers were not checked within 5m0s") || took != checkTime {
 			t.Errorf("after %s: %v", took, err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -947,7 +949,8 @@ func TestStaleRead(t *testing.T) {
 		w.crash("n2")
 		pass(time.Minute)
 		c := w.nodes["n3"].client()
-		if info, age, err := admin.New(c).Tasks().GetStale(t.Context(), id); err != nil || info.State != pawltype.StateReady || age < time.Minute || age > 70*time.Second {
+		if info, age, err := admin.New(c).Tasks().GetStale(t.Context(), id); err != nil || info.State != pawltype.StateReady ||
+			age < time.Minute || age > 70*time.Second {
 			t.Errorf("alone for a minute it says %+v, %v old, %v", info, age, err)
 		}
 		short, cancel := context.WithTimeout(t.Context(), 5*time.Second)

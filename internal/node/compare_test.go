@@ -24,11 +24,12 @@ import (
 	"github.com/pawlq/pawl/internal/ondisk"
 )
 
-// alter changes one byte of a row in the state of a node's replica of shard 1, behind the back of everybody: the last byte of a text. The node must
-// not run.
+// alter changes one byte of a row in the state of a node's replica of shard 1, behind the back of everybody: the last
+// byte of a text. The node must not run.
 func alter(t *testing.T, node, dir, text string) {
 	t.Helper()
-	db, err := pebble.Open(filepath.Join(dir, datadir.StateDir(1, replicaIn(t, node, dir, 1))), &pebble.Options{FormatMajorVersion: ondisk.Format, Logger: quiet{}})
+	db, err := pebble.Open(filepath.Join(dir, datadir.StateDir(1, replicaIn(t, node, dir, 1))),
+		&pebble.Options{FormatMajorVersion: ondisk.Format, Logger: quiet{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,15 +73,17 @@ func replicaIn(t *testing.T, node, dir string, id uint32) uint64 {
 	return store.Read().Replicas[id].Replica
 }
 
-// One byte in one of three replicas is changed. Within minutes the cluster says which replica differs, in which shard and since which entry: among the
-// problems of its status, in its metrics, and once in the log. Nothing is repaired by itself. Once a new replica has taken its place, all is well.
+// One byte in one of three replicas is changed. Within minutes the cluster says which replica differs, in which shard
+// and since which entry: among the problems of its status, in its metrics, and once in the log. Nothing is repaired by
+// itself. Once a new replica has taken its place, all is well.
 func TestDifferingReplicaIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newNetwork(t)
 		w.lines = new(logLines)
 		dirs := w.grow()
 		for _, text := range []string{"first", "needle-in-the-haystack", "last"} {
-			if _, err := w.anyone().Enqueue(t.Context(), pawl.RawTask{Type: "job", Payload: []byte(strconv.Quote(text))}, pawl.Queue("mail"), pawl.In(time.Hour)); err != nil {
+			if _, err := w.anyone().Enqueue(t.Context(), pawl.RawTask{Type: "job", Payload: []byte(strconv.Quote(text))}, pawl.Queue("mail"),
+				pawl.In(time.Hour)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -112,7 +115,8 @@ func TestDifferingReplicaIsFound(t *testing.T) {
 		if p := w.problems(); len(p) != 1 || !strings.Contains(p[0], want) {
 			t.Errorf("ten minutes later: problems %q, want the same", p)
 		}
-		if told := w.lines.about(`msg="a replica differs from the others"`, "shard=1 ", "replica=1.", "node="+odd+" ", "index=", "most_others_agree=true"); len(told) != 1 {
+		if told := w.lines.about(`msg="a replica differs from the others"`, "shard=1 ", "replica=1.", "node="+odd+" ", "index=",
+			"most_others_agree=true"); len(told) != 1 {
 			t.Errorf("the log says %q", w.lines.about("differs"))
 		}
 		for _, m := range w.nodes[w.leaderOf(1)].shardMetrics(t) {
@@ -138,20 +142,25 @@ func TestDifferingReplicaIsFound(t *testing.T) {
 	})
 }
 
-// A shard that hangs costs the comparisons of others a second when it has its turn, and has no other turn before the comparison has been given up.
+// A shard that hangs costs the comparisons of others a second when it has its turn, and has no other turn before the
+// comparison has been given up.
 func TestComparisonsBesideAHangingShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &faultyNode{server: start(t, Config{InMemory: true, DataShards: 2})}
 		heal := s.hang(1)
 		rounds, lines := 0, new(logLines)
-		c := &compare.Comparer{Alone: func() (<-chan struct{}, bool) { return nil, false }, Logger: slog.New(slog.NewTextHandler(lines, &slog.HandlerOptions{Level: slog.LevelDebug})),
-			Replicas: func() []compare.Replica { rounds++; return s.replicas.compared() }}
+		c := &compare.Comparer{Alone: func() (<-chan struct{}, bool) { return nil, false },
+			Logger: slog.New(slog.NewTextHandler(lines, &slog.HandlerOptions{Level: slog.LevelDebug})), Replicas: func() []compare.Replica {
+				rounds++
+				return s.replicas.compared()
+			}}
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		c.Run(ctx)
 		heal()
 		if told := lines.about("were not compared", "shard=1 "); rounds < 22 || len(told) < 3 || len(told) > 5 {
-			t.Errorf("in two minutes there were %d rounds of comparisons, want one every 5 s, and the log says %q, want one line about every 26 s", rounds, told)
+			t.Errorf("in two minutes there were %d rounds of comparisons, want one every 5 s, and the log says %q, want one line about every 26 s",
+				rounds, told)
 		}
 	})
 }

@@ -18,7 +18,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/audit/trail"
 	"github.com/pawlq/pawl/internal/auth"
-	"github.com/pawlq/pawl/internal/broker/logheaders"
+	"github.com/pawlq/pawl/internal/broker/tasklog"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/gateway/listen"
 	"github.com/pawlq/pawl/internal/node/datadir"
@@ -112,8 +112,8 @@ type Config struct {
 // TokenMode determines whether calls need a token.
 type TokenMode = auth.Mode
 
-// The modes: the cluster's setting decides, which is no at first; calls need a token, and the cluster's setting becomes yes; they need none, and it
-// becomes no, which does not affect nodes configured otherwise.
+// The modes: the cluster's setting decides, which is no at first; calls need a token, and the cluster's setting becomes
+// yes; they need none, and it becomes no, which does not affect nodes configured otherwise.
 const (
 	TokensAsCluster = auth.AsCluster
 	TokensAlways    = auth.Always
@@ -133,10 +133,10 @@ func ParseHosts(texts []string) (Hosts, error) { return listen.ParseHosts(texts)
 func ParseNetworks(texts []string) (webhook.Networks, error) { return webhook.ParseNetworks(texts) }
 
 // DefaultLogHeaders are the headers that the log line of a dead letter has by default.
-func DefaultLogHeaders() []string { return logheaders.Default() }
+func DefaultLogHeaders() []string { return tasklog.Default() }
 
 // ParseLogHeaders parses names of headers for Config.LogHeaders.
-func ParseLogHeaders(texts []string) ([]string, error) { return logheaders.Parse(texts) }
+func ParseLogHeaders(texts []string) ([]string, error) { return tasklog.Parse(texts) }
 
 // Defaults of Config.
 const (
@@ -200,7 +200,8 @@ func (c *Config) tracer() trace.Tracer {
 	if c.Tracers == nil {
 		return nil
 	}
-	return c.Tracers.Tracer("github.com/pawlq/pawl/internal/broker", trace.WithInstrumentationVersion(c.Version), trace.WithSchemaURL(semconv.SchemaURL))
+	return c.Tracers.Tracer("github.com/pawlq/pawl/internal/broker", trace.WithInstrumentationVersion(c.Version),
+		trace.WithSchemaURL(semconv.SchemaURL))
 }
 
 // basePath is the form of a prefix of paths: segments of letters, digits and a few other characters.
@@ -210,8 +211,8 @@ func checkBasePath(p string) error {
 	if p == "" || len(p) <= maxBasePath && basePath.MatchString(p) && !strings.HasPrefix(p+"/", "/api/") {
 		return nil
 	}
-	return fmt.Errorf("base path: %q is not a path such as /pawl or /tools/pawl: it has segments of letters, digits and . _ ~ -, no slash at its end, "+
-		"at most %d bytes, and does not begin with /api", p, maxBasePath)
+	return fmt.Errorf("base path: %q is not a path such as /pawl or /tools/pawl: it has segments of letters, digits and . _ ~ -, no slash "+
+		"at its end, at most %d bytes, and does not begin with /api", p, maxBasePath)
 }
 
 const maxBasePath = 200

@@ -27,7 +27,8 @@ type files map[string]string
 
 // parts are the parts of a directory that can be lost one without the others, and how their files' names begin.
 var dirParts = []struct{ name, prefix string }{
-	{"segments", "raft/log/"}, {"marks", "raft/marks"}, {"shard 0", "shard-0000"}, {"shard 1", "shard-0001"}, {"map", datadir.MapFile}, {"identity", datadir.IdentityFile},
+	{"segments", "raft/log/"}, {"marks", "raft/marks"}, {"shard 0", "shard-0000"}, {"shard 1", "shard-0001"}, {"map", datadir.MapFile},
+	{"identity", datadir.IdentityFile},
 }
 
 // What can happen to a part.
@@ -123,7 +124,9 @@ func readFiles(t *testing.T, dir string) files {
 	out := files{}
 	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
 		name, _ := filepath.Rel(dir, path)
-		if err != nil || e.IsDir() || e.Name() == datadir.LockFile || !slices.ContainsFunc(dirParts, func(p struct{ name, prefix string }) bool { return strings.HasPrefix(name, p.prefix) }) {
+		if err != nil || e.IsDir() || e.Name() == datadir.LockFile || !slices.ContainsFunc(dirParts, func(p struct{ name, prefix string }) bool {
+			return strings.HasPrefix(name, p.prefix)
+		}) {
 			return err
 		}
 		b, err := os.ReadFile(path)

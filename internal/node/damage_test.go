@@ -77,9 +77,10 @@ func TestDamagedState(t *testing.T) {
 		damage func(dir string)
 		file   string // named in the error
 	}{
-		"missing":                    {func(dir string) { lose(t, dir, "") }, "shard-0001"},
-		"empty":                      {func(dir string) { lose(t, dir, "*") }, "shard-0001"},
-		"old":                        {func(dir string) { lose(t, dir, "MANIFEST-*"); lose(t, dir, "marker.manifest*"); lose(t, dir, "*.sst") }, "shard-0001"},
+		"missing": {func(dir string) { lose(t, dir, "") }, "shard-0001"},
+		"empty":   {func(dir string) { lose(t, dir, "*") }, "shard-0001"},
+		"old": {func(dir string) { lose(t, dir, "MANIFEST-*"); lose(t, dir, "marker.manifest*"); lose(t, dir, "*.sst") },
+			"shard-0001"},
 		"tables":                     {func(dir string) { spoil(t, dir, "*.sst", 20) }, ".sst"},
 		"tables are missing":         {func(dir string) { lose(t, dir, "*.sst") }, "shard-0001"},
 		"list of tables":             {func(dir string) { spoil(t, dir, "MANIFEST-*", 20) }, "shard-0001"},
@@ -98,7 +99,8 @@ func TestDamagedState(t *testing.T) {
 			for range 2 { // it changes nothing that a second start would miss
 				_, err := tryStart(t, Config{Dir: dir})
 				var damage *DamageError
-				if !errors.Is(err, ErrDamaged) || !errors.As(err, &damage) || damage.What != "state" || !strings.Contains(damage.File, "shard-0001") || !strings.HasSuffix(damage.File, c.file) {
+				if !errors.Is(err, ErrDamaged) || !errors.As(err, &damage) || damage.What != "state" || !strings.Contains(damage.File, "shard-0001") ||
+					!strings.HasSuffix(damage.File, c.file) {
 					t.Fatalf("started on a damaged state: %v, want damage of the state in %s", err, c.file)
 				}
 			}
@@ -175,7 +177,8 @@ func TestDamageIsNoted(t *testing.T) {
 		spoil(t, filepath.Join(dir, "shard-0001"), "*.sst", 20) // intact again
 		for range 2 {
 			_, err := tryStart(t, Config{Dir: dir})
-			if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), ".sst") || !strings.Contains(err.Error(), filepath.Join(dir, datadir.DamageFile)) {
+			if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), ".sst") || !strings.Contains(err.Error(),
+				filepath.Join(dir, datadir.DamageFile)) {
 				t.Errorf("the next start: %v", err)
 			}
 		}
@@ -230,7 +233,8 @@ func TestRefusedStartChangesNothing(t *testing.T) {
 			last = segment
 		}
 	}
-	for _, part := range []string{last, filepath.Join(dir, "raft", "marks"), filepath.Join(dir, "raft"), filepath.Join(dir, "shard-0001"), filepath.Join(dir, "shard-0000")} {
+	for _, part := range []string{last, filepath.Join(dir, "raft", "marks"), filepath.Join(dir, "raft"), filepath.Join(dir, "shard-0001"),
+		filepath.Join(dir, "shard-0000")} {
 		aside := filepath.Join(t.TempDir(), "aside")
 		if err := os.Rename(part, aside); err != nil {
 			t.Fatal(err)
@@ -272,7 +276,8 @@ func TestWipedNodeIsRefused(t *testing.T) {
 	s.end()
 	wipe(t, dir)
 	for _, accept := range []bool{false, true} {
-		if _, err := tryStart(t, Config{Dir: dir, AcceptDataLoss: accept}); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "it is missing") {
+		if _, err := tryStart(t, Config{Dir: dir, AcceptDataLoss: accept}); !errors.Is(err, ErrDamaged) ||
+			!strings.Contains(err.Error(), "it is missing") {
 			t.Errorf("accept %t: %v", accept, err)
 		}
 	}
@@ -354,7 +359,8 @@ func TestAcceptDataLossNeedsANodeAlone(t *testing.T) {
 			lose(t, dirs[name], datadir.MapFile)
 			spoil(t, dirs[name], "raft/log/*.log", 5_000)
 			before := readFiles(t, dirs[name])
-			if _, err := tryStart(t, Config{Dir: dirs[name], Name: name, AcceptDataLoss: true}); err == nil || !strings.Contains(err.Error(), "for a cluster of one node") {
+			if _, err := tryStart(t, Config{Dir: dirs[name], Name: name, AcceptDataLoss: true}); err == nil || !strings.Contains(err.Error(),
+				"for a cluster of one node") {
 				t.Errorf("%s started: %v", name, err)
 			}
 			if after := readFiles(t, dirs[name]); !maps.Equal(before, after) {

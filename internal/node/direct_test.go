@@ -23,7 +23,8 @@ import (
 type detours struct{ n atomic.Int64 }
 
 func (d *detours) option() pawl.DialOptions {
-	return pawl.DialOptions{GRPC: []grpc.DialOption{grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return pawl.DialOptions{GRPC: []grpc.DialOption{grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
+		cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		var md metadata.MD
 		err := invoke(ctx, method, req, reply, cc, append(opts, grpc.Trailer(&md))...)
 		if len(md.Get("pawl-leader")) > 0 {
@@ -114,8 +115,8 @@ func BenchmarkDirect(b *testing.B) {
 	for _, name := range names {
 		dir := filepath.Join(b.TempDir(), name)
 		starts.Go(func() {
-			n, err := Start(b.Context(), Config{Name: name, Dir: dir, Listener: listeners[name][0], PeerListener: listeners[name][1], Join: join, MinFree: 1,
-				Fatal: func(err error) { b.Error(err) }})
+			n, err := Start(b.Context(), Config{Name: name, Dir: dir, Listener: listeners[name][0], PeerListener: listeners[name][1],
+				Join: join, MinFree: 1, Fatal: func(err error) { b.Error(err) }})
 			if err != nil {
 				b.Error(err)
 				return

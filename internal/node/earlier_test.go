@@ -34,7 +34,8 @@ func copyDir(t *testing.T, dir string) (copied string) {
 // putBack replaces a data directory, or a part of it, by a copy.
 func putBack(t *testing.T, copied, dir, part string) {
 	t.Helper()
-	if err := errors.Join(os.RemoveAll(filepath.Join(dir, part)), os.CopyFS(filepath.Join(dir, part), os.DirFS(filepath.Join(copied, part)))); err != nil {
+	if err := errors.Join(os.RemoveAll(filepath.Join(dir, part)), os.CopyFS(filepath.Join(dir, part),
+		os.DirFS(filepath.Join(copied, part)))); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -214,13 +215,14 @@ func TestRemovedNodeTellsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (peerHandler{n}).Call(t.Context(), transport.Peer{Number: 3}, methodReach, request); err == nil || !strings.Contains(err.Error(), "as a member") {
+	if _, err := (peerHandler{n}).Call(t.Context(), transport.Peer{Number: 3}, methodReach, request); err == nil ||
+		!strings.Contains(err.Error(), "as a member") {
 		t.Errorf("a removed node is answered with %v", err)
 	}
 }
 
-// Another node knows that a replica has reached an entry. Whether the replica has it is found out without its shard, which may hang, if it has applied the
-// entry; otherwise the shard is asked.
+// Another node knows that a replica has reached an entry. Whether the replica has it is found out without its shard,
+// which may hang, if it has applied the entry; otherwise the shard is asked.
 func TestLastEntryBesideAHangingShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &faultyNode{server: start(t, Config{InMemory: true})}
@@ -242,7 +244,8 @@ func TestLastEntryBesideAHangingShard(t *testing.T) {
 	})
 }
 
-// A leader that answers another node knows at least what the replicas of its other shards have reached while one hangs, and answers in time.
+// A leader that answers another node knows at least what the replicas of its other shards have reached while one hangs,
+// and answers in time.
 func TestReachBesideAHangingShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &faultyNode{server: start(t, Config{InMemory: true, DataShards: 3})}

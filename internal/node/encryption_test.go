@@ -24,7 +24,9 @@ func (s *server) sealed(keys ...keyring.Key) *pawl.Client {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	c, err := pawl.Dial("node", pawl.DialOptions{Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return s.pipe.DialContext(ctx) }, Keyring: ring})
+	c, err := pawl.Dial("node", pawl.DialOptions{Dialer: func(ctx context.Context, _ string) (net.Conn, error) {
+		return s.pipe.DialContext(ctx)
+	}, Keyring: ring})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -116,7 +118,8 @@ func TestEncryptedLife(t *testing.T) {
 		if must(info.DecodeResult(&result)); result != "result of secret steps" || !strings.Contains(string(info.Payload), "secret") {
 			t.Errorf("the task is told as %s, with result %q", info.Payload, result)
 		}
-		made, err := client.EnqueueGroup(ctx, pawl.GroupSpec{Tasks: []pawl.Item{{Args: secret("member")}}, OnComplete: &pawl.Item{Args: secret("complete")}, Open: true})
+		made, err := client.EnqueueGroup(ctx, pawl.GroupSpec{Tasks: []pawl.Item{{Args: secret("member")}},
+			OnComplete: &pawl.Item{Args: secret("complete")}, Open: true})
 		must(err)
 		added, err := client.AddToGroup(ctx, made.ID, []pawl.Item{{Args: secret("late member")}})
 		must(errors.Join(err, added[0].Err))
@@ -139,13 +142,14 @@ func TestEncryptedLife(t *testing.T) {
 		must(err)
 		moved, err := client.Enqueue(ctx, secret("moved"), pawl.Queue("first"))
 		must(err)
-		op, err := admin.New(client).Operations().Start(ctx, admin.OperationSpec{Action: admin.ActionMove, Filter: &admin.Filter{Queue: "first"}, ToQueue: "second"})
+		op, err := admin.New(client).Operations().Start(ctx, admin.OperationSpec{Action: admin.ActionMove, Filter: &admin.Filter{Queue: "first"},
+			ToQueue: "second"})
 		must(err)
 		pass(3 * time.Minute)
 		mu.Lock()
 		defer mu.Unlock()
-		for _, want := range []string{"secret steps", "parent: result of secret steps", "secret then", "secret member", "secret late member", "secret complete", "secret tick", "secret batch",
-			"secret edited", "secret moved"} {
+		for _, want := range []string{"secret steps", "parent: result of secret steps", "secret then", "secret member", "secret late member",
+			"secret complete", "secret tick", "secret batch", "secret edited", "secret moved"} {
 			if seen[want] == 0 {
 				t.Errorf("no handler saw %q: %v (operation %s, task %s)", want, seen, op.ID, moved.ID)
 			}
@@ -168,7 +172,8 @@ func TestEncryptedLife(t *testing.T) {
 		// Without the key, a client sees that it is encrypted, and with which key.
 		stranger, err := s.client().Task(ctx, ref.ID)
 		must(err)
-		if id, ok := keyring.EncryptedWith(stranger.ContentType); !ok || id != "k1" || bytes.Contains(stranger.Payload, []byte("secret")) || stranger.DecodeResult(&result) == nil {
+		if id, ok := keyring.EncryptedWith(stranger.ContentType); !ok || id != "k1" || bytes.Contains(stranger.Payload, []byte("secret")) ||
+			stranger.DecodeResult(&result) == nil {
 			t.Errorf("a stranger sees %q, %q", stranger.ContentType, stranger.Payload)
 		}
 		stop()

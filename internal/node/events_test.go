@@ -45,7 +45,8 @@ func TestEventsSurviveElections(t *testing.T) {
 		mux := pawl.NewMux()
 		mux.HandleFunc("job", func(context.Context, *pawl.Claim) error { pass(300 * time.Millisecond); return nil })
 		working.Go(func() {
-			if err := pawl.NewWorker(w.client, mux, pawl.WorkerConfig{Queues: pawl.Strict{"q"}, Concurrency: 4, Logger: slog.New(slog.DiscardHandler)}).Run(ctx); err != nil {
+			if err := pawl.NewWorker(w.client, mux, pawl.WorkerConfig{Queues: pawl.Strict{"q"}, Concurrency: 4,
+				Logger: slog.New(slog.DiscardHandler)}).Run(ctx); err != nil {
 				t.Error(err)
 			}
 		})
@@ -151,7 +152,8 @@ func (r *eventReader) read(ctx context.Context, t *testing.T) {
 	cursor := ""
 	for n := 0; ctx.Err() == nil; n++ {
 		heard := 0
-		for e, err := range admin.New(r.clients[n%len(r.clients)]).Events(ctx, admin.EventFilter{Kinds: []admin.EventKind{"task.*"}, After: cursor}) {
+		for e, err := range admin.New(r.clients[n%len(r.clients)]).Events(ctx, admin.EventFilter{Kinds: []admin.EventKind{"task.*"},
+			After: cursor}) {
 			if ctx.Err() != nil {
 				return
 			}

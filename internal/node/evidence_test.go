@@ -25,11 +25,13 @@ func TestLoginsAreRecorded(t *testing.T) {
 		if _, err := admin.New(s.as(operator, "")).Namespaces().Create(t.Context(), "team", admin.QuotaChange{}); err != nil {
 			t.Fatal(err)
 		}
-		lena, err := admin.New(s.as(operator, "team")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "lena", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleObserve}})
+		lena, err := admin.New(s.as(operator, "team")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "lena", Queues: []string{"*"},
+			Roles: []admin.Role{admin.RoleObserve}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		all, err := admin.New(s.as(operator, "")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "lena", Queues: []string{"*"}, AllNamespaces: true, Roles: []admin.Role{admin.RoleObserve}})
+		all, err := admin.New(s.as(operator, "")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "lena", Queues: []string{"*"},
+			AllNamespaces: true, Roles: []admin.Role{admin.RoleObserve}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +46,8 @@ func TestLoginsAreRecorded(t *testing.T) {
 			r.Header.Set("Sec-Fetch-Site", "same-origin")
 			w := httptest.NewRecorder()
 			s.gateway.Handler().ServeHTTP(w, r)
-			if got := lines.about("event=")[seen:]; len(got) != 1 || !strings.Contains(got[0], c.want) || !strings.Contains(got[0], "interface=ui address=192.0.2.1") || strings.Contains(got[0], c.token) {
+			if got := lines.about("event=")[seen:]; len(got) != 1 || !strings.Contains(got[0], c.want) ||
+				!strings.Contains(got[0], "interface=ui address=192.0.2.1") || strings.Contains(got[0], c.token) {
 				t.Errorf("status %d; recorded: %q, want %s", w.Code, got, c.want)
 			}
 			seen++

@@ -71,7 +71,8 @@ func (s *scene) add(opts ...pawl.Option) (id string) {
 func (s *scene) claim(node string) (all []*pawl.Claim) {
 	s.t.Helper()
 	for {
-		got, err := claims.New(s.nodes[node].client()).Claim(s.t.Context(), claims.Request{Queues: pawl.Strict{s.queue}, Max: 10, Lease: 12 * time.Hour})
+		got, err := claims.New(s.nodes[node].client()).Claim(s.t.Context(), claims.Request{Queues: pawl.Strict{s.queue}, Max: 10,
+			Lease: 12 * time.Hour})
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -154,12 +155,13 @@ var causes = map[task.Why]cause{
 	}},
 	task.WhyTypePaused: {make: func(s *scene) string { return s.pause(admin.PausedSubset{Type: "job"}) }},
 	task.WhyKeyPaused:  {make: func(s *scene) string { return s.pause(admin.PausedSubset{Key: s.key}) }},
-	task.WhyBreakerOpen: {settings: admin.QueueSettings{Breaker: &admin.Breaker{MinAttempts: 1, Hold: time.Hour}}, make: func(s *scene) string {
-		s.add(pawl.MaxAttempts(1))
-		_, err := claims.New(s.client).Fail(s.t.Context(), s.one(), errors.New("no"))
-		s.must(err)
-		return s.add()
-	}},
+	task.WhyBreakerOpen: {settings: admin.QueueSettings{Breaker: &admin.Breaker{MinAttempts: 1, Hold: time.Hour}},
+		make: func(s *scene) string {
+			s.add(pawl.MaxAttempts(1))
+			_, err := claims.New(s.client).Fail(s.t.Context(), s.one(), errors.New("no"))
+			s.must(err)
+			return s.add()
+		}},
 	task.WhyQueueMaxRunning: {settings: admin.QueueSettings{QueueLimits: limited(2, admin.RateLimit{})}, make: second},
 	task.WhyQueueRate:       {settings: admin.QueueSettings{QueueLimits: limited(0, hour)}, make: second},
 	task.WhyKeyMaxRunning:   {settings: admin.QueueSettings{PerKey: limited(1, admin.RateLimit{})}, make: second},

@@ -43,11 +43,13 @@ func TestExplainInACluster(t *testing.T) {
 		claiming := make(chan struct{})
 		go func() {
 			defer close(claiming)
-			_, _ = claims.New(w.nodes["n2"].client()).Claim(ctx, claims.Request{Queues: pawl.Strict{"mail"}, Types: []string{"other"}, Wait: 30 * time.Second, Worker: "w2"})
+			_, _ = claims.New(w.nodes["n2"].client()).Claim(ctx, claims.Request{Queues: pawl.Strict{"mail"}, Types: []string{"other"},
+				Wait: 30 * time.Second, Worker: "w2"})
 		}()
 		pass(time.Second)
 		for _, node := range []string{"n1", "n2", "n3"} {
-			if r := want(node, "a worker of node 2 waits for another type", admin.ReasonNoWorkerForType).Reasons[0]; !slices.Equal(r.Types, []string{"other"}) {
+			if r := want(node, "a worker of node 2 waits for another type", admin.ReasonNoWorkerForType).Reasons[0]; !slices.Equal(r.Types,
+				[]string{"other"}) {
 				t.Errorf("at %s the worker takes %v", node, r.Types)
 			}
 		}
@@ -62,7 +64,8 @@ func TestExplainInACluster(t *testing.T) {
 		if took := time.Since(began); took > 10*time.Second {
 			t.Errorf("it took %v", took)
 		}
-		if e.State != pawltype.StateReady || e.Reasons[0].Since.IsZero() || !strings.Contains(e.Reasons[0].Detail, "the task was ready at most 1m") {
+		if e.State != pawltype.StateReady || e.Reasons[0].Since.IsZero() || !strings.Contains(e.Reasons[0].Detail,
+			"the task was ready at most 1m") {
 			t.Errorf("alone it says %+v", e)
 		}
 		began = time.Now()

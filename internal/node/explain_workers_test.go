@@ -85,17 +85,22 @@ func agree(t *testing.T, what, node string, c *pawl.Client, queue, id string, co
 	if err != nil {
 		t.Fatalf("%s, at %s: %v", what, node, err)
 	}
-	if raised := slices.ContainsFunc(s.Attention, func(a admin.Attention) bool { return a.Kind == "no_worker" && (a.Subject == queue || a.More > 0) }); raised != alarm {
+	if raised := slices.ContainsFunc(s.Attention, func(a admin.Attention) bool {
+		return a.Kind == "no_worker" && (a.Subject == queue ||
+			a.More > 0)
+	}); raised != alarm {
 		t.Errorf("%s, at %s: stats raises no_worker of %s: %t, want %t", what, node, queue, raised, alarm)
 	}
 	list, err := admin.New(c).Queues().ListPage(t.Context(), admin.QueueFilter{Having: admin.QueueNoWorker}, pawltype.PageRequest{})
 	if err != nil {
 		t.Fatalf("%s, at %s: %v", what, node, err)
 	}
-	if listed := slices.ContainsFunc(list.Items, func(i *admin.Queue) bool { return i.Name == queue }); listed != (code == admin.ReasonNoWorker) {
+	if listed := slices.ContainsFunc(list.Items, func(i *admin.Queue) bool { return i.Name == queue }); listed !=
+		(code == admin.ReasonNoWorker) {
 		t.Errorf("%s, at %s: %s is listed as without workers: %t, but %s", what, node, queue, listed, code)
 	}
-	if alerts := strings.Contains(pages, fmt.Sprintf(`pawl_blocked_tasks{namespace="default",queue=%q,reason="no_worker`, queue)); alerts != alarm {
+	if alerts := strings.Contains(pages, fmt.Sprintf(`pawl_blocked_tasks{namespace="default",queue=%q,reason="no_worker`,
+		queue)); alerts != alarm {
 		t.Errorf("%s, at %s: the metrics have no_worker of %s: %t, want %t", what, node, queue, alerts, alarm)
 	}
 	scale, err := admin.New(c).Queues().Scale(t.Context(), queue, time.Minute, 10)
@@ -197,7 +202,8 @@ func TestWorkersOfOtherNodes(t *testing.T) {
 		}
 		all("it is quiet", admin.ReasonNoWorker)
 		e, err := admin.New(c).Tasks().Explain(t.Context(), last)
-		if err != nil || !strings.Contains(e.Reasons[0].Detail+e.Reasons[0].Change, `quiet ("w1")`) || !strings.Contains(e.Reasons[0].Change, "pawl worker resume "+id) {
+		if err != nil || !strings.Contains(e.Reasons[0].Detail+e.Reasons[0].Change, `quiet ("w1")`) || !strings.Contains(e.Reasons[0].Change,
+			"pawl worker resume "+id) {
 			t.Errorf("of a quiet worker is told %+v (%v)", e, err)
 		}
 		if _, err := admin.New(c).Workers().Resume(t.Context(), id); err != nil {
@@ -207,18 +213,21 @@ func TestWorkersOfOtherNodes(t *testing.T) {
 		stop()
 		all("it has gone", admin.ReasonNoWorker)
 
-		stop = startWorker(t, w.nodes["n3"].client(), pawl.WorkerConfig{Name: "w2", Queues: pawl.Strict{"hot"}, Concurrency: 2}, time.Minute, "other")
+		stop = startWorker(t, w.nodes["n3"].client(), pawl.WorkerConfig{Name: "w2", Queues: pawl.Strict{"hot"}, Concurrency: 2},
+			time.Minute, "other")
 		all("one takes other types", admin.ReasonNoWorkerForType)
 		stop()
 
-		if _, err := claims.New(at).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"first", "hot"}, Max: 1, Worker: "w3", Lease: 12 * time.Hour}); err != nil {
+		if _, err := claims.New(at).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"first", "hot"}, Max: 1, Worker: "w3",
+			Lease: 12 * time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		all("one claims by single calls, and got a task of another queue", admin.ReasonWorkersBusy)
 		pass(5 * time.Minute)
 		all("it does not come back", admin.ReasonNoWorker)
 
-		startWorker(t, w.nodes["n3"].client(), pawl.WorkerConfig{Name: "w4", Queues: pawl.Strict{"first", "hot"}, Concurrency: 1}, time.Hour, "job")
+		startWorker(t, w.nodes["n3"].client(), pawl.WorkerConfig{Name: "w4", Queues: pawl.Strict{"first", "hot"}, Concurrency: 1}, time.Hour,
+			"job")
 		all("one at another node is busy", admin.ReasonWorkersBusy)
 		w.crash("n3")
 		w.until("two nodes lead all shards", func() error {

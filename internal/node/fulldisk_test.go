@@ -129,7 +129,8 @@ func TestFullLeaderHandsOver(t *testing.T) {
 		}
 		pass(time.Second) // until the shards are checked again
 		want := fmt.Sprintf("the disk of node %s has 0B free, ", full)
-		if p := w.problems(); len(p) != 1 || !strings.Contains(p[0], want) || !strings.Contains(p[0], "less than 1B (--min-free): it leads no shard") {
+		if p := w.problems(); len(p) != 1 || !strings.Contains(p[0], want) ||
+			!strings.Contains(p[0], "less than 1B (--min-free): it leads no shard") {
 			t.Errorf("one node is full: problems %q", p)
 		}
 		for name := range w.nodes {
@@ -158,7 +159,8 @@ func TestFullLeaderHandsOver(t *testing.T) {
 		if err := w.enqueueEverywhere("n1"); !errors.Is(err, pawltype.ErrUnavailable) {
 			t.Errorf("nobody has room: %v", err)
 		}
-		if p := strings.Join(w.problems(), " | "); !strings.Contains(p, "new tasks are refused in the shards that it leads (shard") || strings.Count(p, "the disk of node") != 3 {
+		if p := strings.Join(w.problems(), " | "); !strings.Contains(p, "new tasks are refused in the shards that it leads (shard") ||
+			strings.Count(p, "the disk of node") != 3 {
 			t.Errorf("nobody has room: problems %q", p)
 		}
 
@@ -286,7 +288,8 @@ func TestReplicasAreNamed(t *testing.T) {
 			"a voter is removed as if it were a learner":  removeLearner(t.Context(), s, id),
 			"a change that was planned with other voters": changeVoters(t.Context(), s, cluster.VoterChange{Term: st.Term, From: st.Voters[1:]}),
 			"a change that was planned in another term":   changeVoters(t.Context(), s, cluster.VoterChange{Term: st.Term - 1, From: st.Voters}),
-			"a voter is to become one":                    changeVoters(t.Context(), s, cluster.VoterChange{Term: st.Term, From: st.Voters, Promote: []uint64{id}}),
+			"a voter is to become one": changeVoters(t.Context(), s, cluster.VoterChange{Term: st.Term, From: st.Voters,
+				Promote: []uint64{id}}),
 		} {
 			if err == nil || !strings.Contains(err.Error(), text) {
 				t.Errorf("%s: %v, want that it names %s", what, err, text)

@@ -26,7 +26,9 @@ var (
 	groupLearner  = groupChange("group-learner", addLearner)
 	groupForget   = groupChange("group-forget", removeLearner)
 	groupVoters   = groupChange("group-voters", changeVoters)
-	groupTransfer = groupChange("group-transfer", func(ctx context.Context, s *shard.Shard, to transfer) error { return s.Transfer(ctx, to.To, to.Why) })
+	groupTransfer = groupChange("group-transfer", func(ctx context.Context, s *shard.Shard, to transfer) error {
+		return s.Transfer(ctx, to.To, to.Why)
+	})
 	// groupMark starts a hash of all rows of a shard on its replicas, and returns after which entry.
 	groupMark = verb.New(&groupVerbs, verb.Rule{Name: "mark", Idempotent: true},
 		func(here *replicas, ctx context.Context, q groupCall[verb.Nothing]) (uint64, error) {
@@ -50,7 +52,8 @@ type transfer struct {
 }
 
 func groupChange[A any](name string, do func(context.Context, *shard.Shard, A) error) *verb.Verb[groupCall[A], verb.Nothing] {
-	return verb.New(&groupVerbs, verb.Rule{Name: name, Idempotent: true}, func(here *replicas, ctx context.Context, q groupCall[A]) (verb.Nothing, error) {
+	return verb.New(&groupVerbs, verb.Rule{Name: name, Idempotent: true}, func(here *replicas, ctx context.Context,
+		q groupCall[A]) (verb.Nothing, error) {
 		return onGroup(here, q.Shard, func(rep *replica) (none verb.Nothing, err error) { return none, do(ctx, rep.shard, q.Args) })
 	})
 }
@@ -73,8 +76,8 @@ func statusOf(ctx context.Context, rep *replica) (cluster.Status, error) {
 	if err == nil && !st.Leading {
 		err = &shard.NotLeader{Leader: st.Leader}
 	}
-	out := cluster.Status{Leader: st.Leader, Term: st.Term, Led: st.Led, Voters: st.Voters, VotersOutgoing: st.VotersOutgoing, Learners: st.Learners,
-		Applied: st.Applied, Progress: map[uint64]cluster.Progress{}}
+	out := cluster.Status{Leader: st.Leader, Term: st.Term, Led: st.Led, Voters: st.Voters, VotersOutgoing: st.VotersOutgoing,
+		Learners: st.Learners, Applied: st.Applied, Progress: map[uint64]cluster.Progress{}}
 	for id, p := range st.Progress {
 		out.Progress[id] = cluster.Progress{Match: p.Match, Active: p.Active, Snapshotting: p.Snapshotting, Unfit: p.Unfit}
 	}

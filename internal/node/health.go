@@ -42,8 +42,9 @@ func (h *health) noRoom() (all []cluster.NoRoom) {
 
 // report returns the node's report on itself.
 func (h *health) report() cluster.Report {
-	r := cluster.Report{Node: h.identity.Read().Node, APIAddress: h.cfg.APIAddress, Version: h.cfg.Version, ClockOffset: time.Duration(h.offset.Load()), Barred: h.barred.Load(),
-		SlowDisk: h.slow.Load(), DiskShort: h.disk.CheckFull(), NoRoom: h.noRoom(), Up: time.Since(h.began)}
+	r := cluster.Report{Node: h.identity.Read().Node, APIAddress: h.cfg.APIAddress, Version: h.cfg.Version,
+		ClockOffset: time.Duration(h.offset.Load()), Barred: h.barred.Load(), SlowDisk: h.slow.Load(), DiskShort: h.disk.CheckFull(),
+		NoRoom: h.noRoom(), Up: time.Since(h.began)}
 	if !h.cfg.InMemory {
 		r.MinFree = h.cfg.MinFree
 		r.DiskFree, r.DiskTotal, _ = h.cfg.diskBytes(h.cfg.Dir)
@@ -80,9 +81,9 @@ func (n *Node) certificateEnds() certs.Ends {
 	return ends
 }
 
-// ready returns why the node should get no calls now. A node whose disk is full leads no shards if others have room, and those get the
-// calls. A node whose replicas are being filled does serve, but a rolling restart must wait for it: while replicas of its former number have
-// votes, the others can't lose another node.
+// ready returns why the node should get no calls now. A node whose disk is full leads no shards if others have room,
+// and those get the calls. A node whose replicas are being filled does serve, but a rolling restart must wait for it:
+// while replicas of its former number have votes, the others can't lose another node.
 func (h *health) ready() error {
 	if err := h.router.Ready(); err != nil {
 		return err

@@ -24,7 +24,8 @@ func TestNamesOfANode(t *testing.T) {
 		if tokens == TokensAlways {
 			misdirected = http.StatusUnauthorized
 		}
-		for host, want := range map[string][2]int{"localhost": {200, 200}, "127.0.0.1:7295": {200, 200}, "n1.example.com:7295": {200, 421}, "pawl.example.com": {200, 421}, "evil.example": {misdirected, 421}} {
+		for host, want := range map[string][2]int{"localhost": {200, 200}, "127.0.0.1:7295": {200, 200}, "n1.example.com:7295": {200, 421},
+			"pawl.example.com": {200, 421}, "evil.example": {misdirected, 421}} {
 			if tokens == TokensAlways {
 				want[0] = misdirected
 			}
@@ -43,7 +44,8 @@ func TestNamesOfANode(t *testing.T) {
 // statusAt returns the status of a GET with the given Host.
 func statusAt(t *testing.T, l *bufconn.Listener, host, path string) int {
 	t.Helper()
-	web := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) }, DisableKeepAlives: true}
+	web := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) },
+		DisableKeepAlives: true}
 	r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+host+path, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -115,7 +115,8 @@ func TestBadIdentityIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) { refused(t, Config{Dir: dir}, dir, c.want) })
 	}
 	for _, file := range []string{path, path + ".copy", filepath.Join(dir, datadir.MapFile)} {
-		if err := os.Remove(file); err != nil && !(filepath.Base(file) == datadir.MapFile && errors.Is(err, fs.ErrNotExist)) { // it may have ended before that was written
+		// it may have ended before that was written
+		if err := os.Remove(file); err != nil && !(filepath.Base(file) == datadir.MapFile && errors.Is(err, fs.ErrNotExist)) {
 			t.Fatal(err)
 		}
 	}

@@ -103,8 +103,8 @@ func (w *walk) contents(disk vfs.FS) (string, error) {
 	var out strings.Builder
 	for id := range uint32(len(me.Replicas)) {
 		h := me.Replicas[id]
-		state, err := store.Open(store.Config{Dir: view.PathJoin(w.dir, datadir.StateDir(id, h.Replica)), FS: view, MustExist: true, NoCompactions: true,
-			Identity: store.Identity{Cluster: datadir.DecodeID(me.Cluster), Replica: h.Replica, Shard: id}})
+		state, err := store.Open(store.Config{Dir: view.PathJoin(w.dir, datadir.StateDir(id, h.Replica)), FS: view, MustExist: true,
+			NoCompactions: true, Identity: store.Identity{Cluster: datadir.DecodeID(me.Cluster), Replica: h.Replica, Shard: id}})
 		if err != nil {
 			return "", err
 		}
@@ -173,7 +173,8 @@ func (w *walk) crashes() {
 				break
 			}
 			if err := w.check(clone(disk, unsynced, n)); err != nil {
-				first = fmt.Errorf("crash before operation %d (kind %d of %s), %d %% of what was not synced kept: %w", n, op.Kind, op.Path, unsynced, err)
+				first = fmt.Errorf("crash before operation %d (kind %d of %s), %d %% of what was not synced kept: %w", n, op.Kind,
+					op.Path, unsynced, err)
 			}
 		}
 		return nil
@@ -231,7 +232,8 @@ func (w *walk) failures() {
 			switch {
 			case err == nil && hit.Path != "" && hit.Kind.ReadOrWrite() == errorfs.OpIsWrite && hit.Kind != errorfs.OpFilePreallocate:
 				err = errors.New("there was no error")
-			case err != nil && strings.Contains(err.Error(), cause.Error()) && (strings.Contains(err.Error(), w.dir) || strings.Contains(err.Error(), hit.Path)):
+			case err != nil && strings.Contains(err.Error(), cause.Error()) && (strings.Contains(err.Error(), w.dir) ||
+				strings.Contains(err.Error(), hit.Path)):
 				err = nil
 			}
 			if err == nil {
@@ -247,7 +249,8 @@ func (w *walk) failures() {
 // needsRoom reports whether an operation fails on a full disk.
 func needsRoom(k errorfs.OpKind) bool {
 	switch k {
-	case errorfs.OpCreate, errorfs.OpLink, errorfs.OpMkdirAll, errorfs.OpReuseForWrite, errorfs.OpFileWrite, errorfs.OpFileWriteAt, errorfs.OpFileSync, errorfs.OpFileSyncData:
+	case errorfs.OpCreate, errorfs.OpLink, errorfs.OpMkdirAll, errorfs.OpReuseForWrite, errorfs.OpFileWrite, errorfs.OpFileWriteAt,
+		errorfs.OpFileSync, errorfs.OpFileSyncData:
 		return true
 	}
 	return false
@@ -270,7 +273,8 @@ func (w *walk) all() {
 	}
 	w.crashes()
 	w.failures()
-	w.t.Logf("%d operations; after interruptions, a start was refused %d times, as before %d, with everything %d", len(w.operations), w.refused, w.untouched, w.complete)
+	w.t.Logf("%d operations; after interruptions, a start was refused %d times, as before %d, with everything %d", len(w.operations),
+		w.refused, w.untouched, w.complete)
 	if w.refused == 0 || w.untouched == 0 || w.complete == 0 {
 		w.t.Error("one of these never happened")
 	}
@@ -294,8 +298,8 @@ func crashedNode(t *testing.T, dir string) (*vfs.MemFS, string) {
 	return clone(mem, 0, 0), s.ClusterID()
 }
 
-// A recovery that is interrupted anywhere, by a power loss, a full disk or a failing one, can be repeated and then keeps everything. Until then no
-// node starts with a part.
+// A recovery that is interrupted anywhere, by a power loss, a full disk or a failing one, can be repeated and then
+// keeps everything. Until then no node starts with a part.
 func TestRecoverInterrupted(t *testing.T) {
 	smallSegments(t)
 	dir := t.TempDir()
@@ -317,10 +321,11 @@ func TestRestoreInterruptedAnywhere(t *testing.T) {
 	}
 	file, dir := backUp(t, s), t.TempDir()
 	s.end()
-	w := &walk{t: t, stride: 4, before: vfs.NewCrashableMem(), dir: dir, fresh: func(id datadir.Identity) bool { return !id.Member() }, run: func(disk vfs.FS) error {
-		_, err := Restore(t.Context(), RestoreConfig{File: file, Dir: dir, fs: disk})
-		return err
-	}}
+	w := &walk{t: t, stride: 4, before: vfs.NewCrashableMem(), dir: dir, fresh: func(id datadir.Identity) bool { return !id.Member() },
+		run: func(disk vfs.FS) error {
+			_, err := Restore(t.Context(), RestoreConfig{File: file, Dir: dir, fs: disk})
+			return err
+		}}
 	w.all()
 }
 
@@ -355,7 +360,8 @@ func TestDryRunWritesNothing(t *testing.T) {
 	sound, _ := crashedNode(t, dir)
 	disks := map[string]*vfs.MemFS{"crashed": sound}
 	for what, lost := range map[string]string{"without a lock": datadir.LockFile, "without a copy of the identity": datadir.IdentityCopy,
-		"with its copy alone": datadir.IdentityFile, "without states": "shard-0001", "without logs": datadir.LogDir, "without marks": "raft/marks"} {
+		"with its copy alone": datadir.IdentityFile, "without states": "shard-0001", "without logs": datadir.LogDir,
+		"without marks": "raft/marks"} {
 		disk := clone(sound, 100, 0)
 		if err := disk.RemoveAll(disk.PathJoin(dir, lost)); err != nil {
 			t.Fatal(err)
@@ -430,8 +436,8 @@ func emptyLogs(disk vfs.FS, dir string) error {
 	return log.Close()
 }
 
-// A replica that never received the state of its shard, or that is being deleted, is as good as none: a recovery that would lose the shard changes
-// nothing unless it is told to. Then the shard starts over.
+// A replica that never received the state of its shard, or that is being deleted, is as good as none: a recovery that
+// would lose the shard changes nothing unless it is told to. Then the shard starts over.
 func TestRecoverWithBlankReplica(t *testing.T) {
 	smallSegments(t)
 	dir := t.TempDir()
@@ -441,7 +447,8 @@ func TestRecoverWithBlankReplica(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for what, h := range map[string]datadir.Holding{"recorded": {Replica: 1<<32 | 1}, "run": {Replica: 1<<32 | 1, Ran: true}, "leaving": {Replica: 1, Ran: true, Leaving: true}} {
+	for what, h := range map[string]datadir.Holding{"recorded": {Replica: 1<<32 | 1}, "run": {Replica: 1<<32 | 1, Ran: true},
+		"leaving": {Replica: 1, Ran: true, Leaving: true}} {
 		disk := clone(mem, 100, 0)
 		id := datadir.NewIdentityStore(disk, dir, was)
 		if err := id.Hold(2, &h); err != nil {
@@ -472,7 +479,8 @@ func TestRecoverWithBlankReplica(t *testing.T) {
 			t.Errorf("%s: %+v, %v; something has changed: %v", what, rec, err, fingerprint(disk) != before)
 			continue
 		}
-		if rec, err := Recover(RecoverConfig{Dir: dir, fs: disk, AbandonShards: true}); err != nil || !slices.Equal(rec.Lost, []uint32{2}) || len(rec.Shards) != 2 {
+		if rec, err := Recover(RecoverConfig{Dir: dir, fs: disk, AbandonShards: true}); err != nil || !slices.Equal(rec.Lost, []uint32{2}) ||
+			len(rec.Shards) != 2 {
 			t.Errorf("%s: the shard was given up: %+v, %v", what, rec, err)
 			continue
 		}

@@ -2,6 +2,6 @@
 
 package node
 
-// maxLevel is that of the next release, which such a binary stands in for in tests of mixed versions. In all else it is this release, so the
-// tests show that levels are respected, not that this release can read what the next one writes.
+// maxLevel is that of the next release, which such a binary stands in for in tests of mixed versions. In all else it is
+// this release, so the tests show that levels are respected, not that this release can read what the next one writes.
 const maxLevel = newestLevel + 1

@@ -34,7 +34,8 @@ func TestReadsTakeNoMoreMemoryThanTheyAnswer(t *testing.T) {
 		s, paths := largeNode(t)
 		answered := 0
 		for _, path := range paths {
-			for _, query := range []string{"", "?limit=1000", "?limit=1000&fields=payload", "?limit=1000&queue=none", "?queue=mail&state=dead&fields=payload"} {
+			for _, query := range []string{"", "?limit=1000", "?limit=1000&fields=payload", "?limit=1000&queue=none",
+				"?queue=mail&state=dead&fields=payload"} {
 				var before, after runtime.MemStats
 				runtime.ReadMemStats(&before)
 				w := s.web("", "GET", path+query, "")
@@ -70,7 +71,8 @@ func largeNode(t *testing.T) (s *server, paths []string) {
 	payload := `"` + strings.Repeat("x", 100_000) + `"`
 	fill := func(n int) {
 		for range n / 50 {
-			do("POST", "tasks/batch", `{"tasks":[`+strings.TrimSuffix(strings.Repeat(`{"type":"t","queue":"mail","max_attempts":1,"payload":`+payload+`},`, 50), ",")+`]}`)
+			do("POST", "tasks/batch", `{"tasks":[`+strings.TrimSuffix(strings.Repeat(`{"type":"t","queue":"mail","max_attempts":1,"payload":`+
+				payload+`},`, 50), ",")+`]}`)
 		}
 	}
 	kill := func(n int) {
@@ -111,14 +113,15 @@ func largeNode(t *testing.T) (s *server, paths []string) {
 }
 
 const (
-	// unreadBytes bounds what a node holds for one caller who reads no answers: a quarter of gateway/send's memory, and what the connections take.
+	// unreadBytes bounds what a node holds for one caller who reads no answers: a quarter of gateway/send's memory, and
+	// what the connections take.
 	unreadBytes = 48 << 20
 	// waitingBytes bounds what a call may allocate that finds no memory for its answer.
 	waitingBytes = 1 << 20
 )
 
-// readNothing checks that a caller who sends requests and reads no answers makes a node hold a bounded part of them, whatever the calls, and
-// loses the connections.
+// readNothing checks that a caller who sends requests and reads no answers makes a node hold a bounded part of them,
+// whatever the calls, and loses the connections.
 func readNothing(t *testing.T, s *server, paths []string) {
 	var conns []net.Conn
 	for range paths {
@@ -135,7 +138,8 @@ func readNothing(t *testing.T, s *server, paths []string) {
 	var allocated, now runtime.MemStats
 	runtime.ReadMemStats(&allocated)
 	for i, c := range conns {
-		_, _ = fmt.Fprintf(c, "GET %s%s HTTP/1.1\r\nHost: localhost\r\n\r\n", paths[i/20], []string{"?limit=300", "?limit=300&fields=payload"}[i%2])
+		_, _ = fmt.Fprintf(c, "GET %s%s HTTP/1.1\r\nHost: localhost\r\n\r\n", paths[i/20], []string{"?limit=300",
+			"?limit=300&fields=payload"}[i%2])
 	}
 	pass(time.Second)
 	runtime.ReadMemStats(&now)

@@ -76,8 +76,9 @@ func (c *collector) queueMetrics(ctx context.Context) ([]metrics.Queue, error) {
 	all, err := c.broker.QueueStatuses(ctx, queuesAge)
 	out := make([]metrics.Queue, len(all))
 	for i, s := range all {
-		out[i] = metrics.Queue{Namespace: s.Namespace, Name: s.Queue, Scheduled: s.Scheduled, Ready: s.Ready, Claimed: s.Claimed, Retrying: s.Retrying,
-			Dead: s.Dead, Poisoned: s.Poisoned, NewDead: s.NewDead, Looked: s.Examined, OldestReady: s.OldestReady, MaxWait: s.MaxWait}
+		out[i] = metrics.Queue{Namespace: s.Namespace, Name: s.Queue, Scheduled: s.Scheduled, Ready: s.Ready, Claimed: s.Claimed,
+			Retrying: s.Retrying, Dead: s.Dead, Poisoned: s.Poisoned, NewDead: s.NewDead, Looked: s.Examined, OldestReady: s.OldestReady,
+			MaxWait: s.MaxWait}
 		out[i].Blocked = blocked(s)
 	}
 	return out, err
@@ -107,8 +108,8 @@ func (c *collector) shardMetrics(ctx context.Context) (out []metrics.Shard) {
 			return m, errNoMember
 		}
 		leader, _ := rep.shard.Leader()
-		m = metrics.Shard{ID: ids[i], Leads: rep.shard.Leads(), HasLeader: leader != 0, LeaderChanges: rep.shard.LeaderChanges(), Applied: rep.state.Applied().Index,
-			Bytes: rep.state.DiskBytes()}
+		m = metrics.Shard{ID: ids[i], Leads: rep.shard.Leads(), HasLeader: leader != 0, LeaderChanges: rep.shard.LeaderChanges(),
+			Applied: rep.state.Applied().Index, Bytes: rep.state.DiskBytes()}
 		if m.Leads {
 			m.Answers = c.leaderMetrics(ctx, rep, &m) == nil
 		}
@@ -185,7 +186,8 @@ func (c *collector) quotaMetrics(ctx context.Context) (out []metrics.Namespace) 
 					out[i].Usage[string(quota)] += *spaces[i].Use.Each()[f]
 				}
 			}
-			out[i].Refused[string(quota)] = int64(c.refused.Of(began, refusals{names[i], quota}, led, func(shard int) (uint64, bool) { // #nosec G115 -- far below
+			out[i].Refused[string(quota)] = int64(c.refused.Of(began, refusals{names[i], quota}, led, func(shard int) (uint64,
+				bool) { // #nosec G115 -- far below
 				if errs[shard] != nil {
 					return 0, false
 				}

@@ -75,7 +75,8 @@ func TestMetricsAndStatsOfThreeNodes(t *testing.T) {
 					t.Errorf("%s, while %s leads and %s did: %s is there: %v, want %v", name, other, first, line, !want, want)
 				}
 			}
-			if lags := regexp.MustCompile(`(?m)^pawl_raft_lag_entries\{node="n\d",shard="1"\} 0$`).FindAllString(page, -1); len(lags) != 2 == (name == other) {
+			if lags := regexp.MustCompile(`(?m)^pawl_raft_lag_entries\{node="n\d",shard="1"\} 0$`).FindAllString(page,
+				-1); len(lags) != 2 == (name == other) {
 				t.Errorf("%s tells the lags %q", name, lags)
 			}
 			system := regexp.MustCompile(`(?m)^pawl_(shard_answers\{shard="0"\} 1|` +
@@ -144,8 +145,8 @@ func TestMetricsOfEviction(t *testing.T) {
 			t.Errorf("%d bytes of the archive count as removed early, want 1 MiB", got)
 		}
 		page := scrape(t, s)
-		for _, want := range []string{`pawl_audit_evicted_entries_total{shard="0"} 3`, `pawl_audit_evicted_entries_total{shard="1"} 0`, `pawl_audit_evicted_entries_total{shard="2"} 5`,
-			"pawl_archive_evicted_bytes_total 0"} {
+		for _, want := range []string{`pawl_audit_evicted_entries_total{shard="0"} 3`, `pawl_audit_evicted_entries_total{shard="1"} 0`,
+			`pawl_audit_evicted_entries_total{shard="2"} 5`, "pawl_archive_evicted_bytes_total 0"} {
 			if !strings.Contains(page, want+"\n") {
 				t.Errorf("the page lacks %s", want)
 			}
@@ -153,7 +154,8 @@ func TestMetricsOfEviction(t *testing.T) {
 	})
 }
 
-// A shard that hangs makes a scrape neither fail nor take longer than a second. Its figures are missing, as the page says, and all others are there.
+// A shard that hangs makes a scrape neither fail nor take longer than a second. Its figures are missing, as the page
+// says, and all others are there.
 func TestMetricsBesideAHangingShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaultyNode(t)

@@ -65,7 +65,9 @@ func (s *server) end() {
 // client returns a client that is closed with the test, before its node is stopped.
 func (s *server) client() *pawl.Client {
 	s.t.Helper()
-	c, err := pawl.Dial("node", pawl.DialOptions{Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return s.pipe.DialContext(ctx) }})
+	c, err := pawl.Dial("node", pawl.DialOptions{Dialer: func(ctx context.Context, _ string) (net.Conn, error) {
+		return s.pipe.DialContext(ctx)
+	}})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -34,7 +34,8 @@ func TestOperationsSurviveElections(t *testing.T) {
 			}
 			ids = append(ids, ref.ID)
 		}
-		o, err := admin.New(w.anyone()).Operations().Start(t.Context(), admin.OperationSpec{Action: admin.ActionMove, Filter: &admin.Filter{Queue: "a"}, ToQueue: "b", Rate: 1})
+		o, err := admin.New(w.anyone()).Operations().Start(t.Context(), admin.OperationSpec{Action: admin.ActionMove,
+			Filter: &admin.Filter{Queue: "a"}, ToQueue: "b", Rate: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

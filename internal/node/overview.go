@@ -21,8 +21,8 @@ const (
 	overviewTime = 1500 * time.Millisecond
 )
 
-// Overview implements gateway.Admin. Which nodes answer is what this node sees now. The rest is from the leader of the system shard, or from this
-// node's copy if nobody leads it.
+// Overview implements gateway.Admin. Which nodes answer is what this node sees now. The rest is from the leader of the
+// system shard, or from this node's copy if nobody leads it.
 func (a *clusterAdmin) Overview(ctx context.Context) (cluster.Overview, error) {
 	brief, cancel := context.WithTimeout(ctx, overviewTime)
 	defer cancel()
@@ -33,7 +33,8 @@ func (a *clusterAdmin) Overview(ctx context.Context) (cluster.Overview, error) {
 	refused, isRefusal := task.AsError(err)
 	switch {
 	case err == nil:
-	case ctx.Err() != nil || isRefusal && refused.Code != task.CodeUnavailable || !isRefusal && !errors.Is(err, context.DeadlineExceeded) || len(m.Nodes) == 0:
+	case ctx.Err() != nil || isRefusal && refused.Code != task.CodeUnavailable || !isRefusal && !errors.Is(err, context.DeadlineExceeded) ||
+		len(m.Nodes) == 0:
 		return o, err
 	default:
 		o = cluster.OwnView(a.identity.Read().Name, m, a.routerMap.Age())

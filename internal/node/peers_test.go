@@ -28,8 +28,10 @@ import (
 func TestAdmitPeer(t *testing.T) {
 	n := &Node{bootstrap: &bootstrap{}, refresher: members.NewRefresher()}
 	e := peerHandler{n}
-	m := &cluster.Map{Version: 1, Nodes: []cluster.Node{{Number: 1, Name: "n1", State: cluster.Active}, {Number: 2, Name: "n2", State: cluster.Removed},
-		{Number: 4, Name: "n4", State: cluster.Draining}, {Number: 7, Name: "n7", State: cluster.Removed}, {Number: 8, Name: "n7", State: cluster.Active}}}
+	m := &cluster.Map{Version: 1, Nodes: []cluster.Node{{Number: 1, Name: "n1", State: cluster.Active}, {Number: 2, Name: "n2",
+		State: cluster.Removed},
+		{Number: 4, Name: "n4", State: cluster.Draining}, {Number: 7, Name: "n7", State: cluster.Removed}, {Number: 8, Name: "n7",
+			State: cluster.Active}}}
 	m.Settings.NextNode = 9
 	for _, c := range []struct {
 		number       uint32
@@ -76,7 +78,8 @@ func TestAdmitPeer(t *testing.T) {
 		number uint32
 		name   string
 		good   bool
-	}{{1, "n1", true}, {1, "n4", false}, {2, "n2", false}, {5, "n5", false}, {9, "n9", true}, {9, "n2", false}, {0, "n2", false}, {0, "n9", true}, {8, "n7", true}, {7, "n7", false}} {
+	}{{1, "n1", true}, {1, "n4", false}, {2, "n2", false}, {5, "n5", false}, {9, "n9", true}, {9, "n2", false}, {0, "n2", false},
+		{0, "n9", true}, {8, "n7", true}, {7, "n7", false}} {
 		if err := members.CheckAnswer(m, c.number, c.name); (err == nil) != c.good {
 			t.Errorf("answer of node %d (%s): %v", c.number, c.name, err)
 		}
@@ -99,8 +102,9 @@ func (w *network) impostor(name string, p transport.Peer, h transport.Handler) *
 	w.t.Helper()
 	at := func(file string) string { return w.certs + "/" + file }
 	self := transport.Peer{Name: name}
-	s, err := transport.New(transport.Config{Self: func() transport.Peer { return self }, Handler: h, Dial: w.dial, Open: []string{methodHello, methodJoin},
-		TLS: &transport.TLS{CertFile: at(name + ".crt"), KeyFile: at(name + ".key"), CAFile: at("ca.crt")}})
+	s, err := transport.New(transport.Config{Self: func() transport.Peer { return self }, Handler: h, Dial: w.dial,
+		Open: []string{methodHello, methodJoin}, TLS: &transport.TLS{CertFile: at(name + ".crt"), KeyFile: at(name + ".key"),
+			CAFile: at("ca.crt")}})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -150,7 +154,8 @@ func TestRemovedNodeIsOut(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "refused") || s.auth.Failed(auth.FailedNode) != counted+1 {
 			t.Errorf("as n2: %v, and %d refusals were counted", err, s.auth.Failed(auth.FailedNode)-counted)
 		}
-		request, err := cbor.Marshal(cluster.JoinRequest{Name: "n2", PeerAddress: "x:1", APIAddress: "x:2", MinLevel: 1, MaxLevel: 1, Nonce: [16]byte{1}})
+		request, err := cbor.Marshal(cluster.JoinRequest{Name: "n2", PeerAddress: "x:1", APIAddress: "x:2", MinLevel: 1, MaxLevel: 1,
+			Nonce: [16]byte{1}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,13 +166,16 @@ func TestRemovedNodeIsOut(t *testing.T) {
 		if s.copy.Map().CheckMember(1) != nil {
 			t.Error("n1 is no member any more")
 		}
-		if lines := w.lines.about("node=n1", "a caller was refused", "event=refusals code=permission_denied", "actor=n3 interface=node", "object=n3"); len(lines) < 15 || strings.Contains(lines[0], "unverified") {
+		if lines := w.lines.about("node=n1", "a caller was refused", "event=refusals code=permission_denied", "actor=n3 interface=node",
+			"object=n3"); len(lines) < 15 || strings.Contains(lines[0], "unverified") {
 			t.Errorf("recorded: %q", lines)
 		}
-		if lines := w.lines.about("node=n1", "a caller was refused", `has the certificate of node \"n3\"`, "actor=n3 interface=node", "object=n2"); len(lines) != 1 {
+		if lines := w.lines.about("node=n1", "a caller was refused", `has the certificate of node \"n3\"`, "actor=n3 interface=node",
+			"object=n2"); len(lines) != 1 {
 			t.Errorf("recorded of the node as n2: %q", lines)
 		}
-		if lines := w.lines.about("node=n1", "a caller was refused", `asked to join as \"n2\"`, "actor=n3 interface=node address=", "object=n2"); len(lines) != 1 || strings.Contains(lines[0], "unverified") {
+		if lines := w.lines.about("node=n1", "a caller was refused", `asked to join as \"n2\"`, "actor=n3 interface=node address=",
+			"object=n2"); len(lines) != 1 || strings.Contains(lines[0], "unverified") {
 			t.Errorf("recorded of the node that asked to join as n2: %q", lines)
 		}
 		if lines := w.lines.about("node=n1", "a peer was refused", "you were removed from the cluster"); len(lines) != 1 {
@@ -200,7 +208,8 @@ func TestNewerMapIsFound(t *testing.T) {
 		newer := *s.copy.Map()
 		newer.Version++
 		newer.Settings.NextNode++
-		newer.Nodes = append(newer.Nodes[:len(newer.Nodes):len(newer.Nodes)], cluster.Node{Number: 3, Name: "n3", State: cluster.Active, PeerAddress: "n3:7296"})
+		newer.Nodes = append(newer.Nodes[:len(newer.Nodes):len(newer.Nodes)], cluster.Node{Number: 3, Name: "n3", State: cluster.Active,
+			PeerAddress: "n3:7296"})
 		l := w.listen("n1:7296")
 		go func() { _ = w.stranger(transport.Peer{Cluster: id, Number: 1, Name: "n1"}, mapServer{&newer}).Serve(l) }()
 		third := w.stranger(transport.Peer{Cluster: id, Number: 3, Name: "n3"}, nil)

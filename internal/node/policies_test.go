@@ -42,7 +42,8 @@ func TestPoliciesSurviveElections(t *testing.T) {
 			QueueLimits: admin.QueueLimits{MaxRunning: mostRunning}, PerKey: admin.QueueLimits{MaxRunning: mostOfAKey}}, 1, 2)
 		p.place("rated", admin.QueueSettings{MaxAttempts: 1000, Lease: someLease, QueueLimits: admin.QueueLimits{Rate: someRate}}, 1, 2)
 		p.place("unique", admin.QueueSettings{MaxAttempts: 1000, Lease: someLease}, 1, 2)
-		p.place("broken", admin.QueueSettings{MaxAttempts: 1000, Lease: someLease, Retry: pawltype.RetryPolicy{Initial: time.Second, Max: time.Second},
+		p.place("broken", admin.QueueSettings{MaxAttempts: 1000, Lease: someLease, Retry: pawltype.RetryPolicy{Initial: time.Second,
+			Max: time.Second},
 			Breaker: &admin.Breaker{MinAttempts: 4, FailureRate: 75, Hold: brokenHold, MaxHold: brokenHold, Probes: 2}}, 2)
 		p.keys = p.twoKeysEach()
 		for i := range 36 {
@@ -224,7 +225,8 @@ func (p *policies) tryBroken(ctx context.Context) {
 }
 
 // modes are the conflict modes of unique keys, each with a key of its name.
-var modes = []pawltype.OnConflict{pawltype.OnConflictKeep, pawltype.OnConflictReject, pawltype.OnConflictReplace, pawltype.OnConflictKeepLast}
+var modes = []pawltype.OnConflict{pawltype.OnConflictKeep, pawltype.OnConflictReject, pawltype.OnConflictReplace,
+	pawltype.OnConflictKeepLast}
 
 // produce enqueues tasks with one unique key, more than there can be, and cancels some, until ctx ends.
 func (p *policies) produce(ctx context.Context, mode pawltype.OnConflict) {
@@ -439,7 +441,8 @@ func (p *policies) slotsAreFree() {
 	}
 	n := 0
 	for range 4 { // one claim may be answered by one shard
-		got, err := claims.New(p.client).Claim(p.t.Context(), claims.Request{Queues: pawl.Strict{"limited"}, Max: 100, Wait: time.Second, Lease: time.Minute})
+		got, err := claims.New(p.client).Claim(p.t.Context(), claims.Request{Queues: pawl.Strict{"limited"}, Max: 100, Wait: time.Second,
+			Lease: time.Minute})
 		if err != nil {
 			p.t.Fatal(err)
 		}

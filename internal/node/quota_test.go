@@ -73,7 +73,8 @@ type quotaTest struct {
 func (q *quotaTest) set(backlog, bytes, running int64) {
 	q.t.Helper()
 	q.within(time.Minute, time.Second, "the quotas are set", func() error {
-		_, _, err := admin.New(q.client).Namespaces().SetQuotas(q.t.Context(), "default", admin.QuotaChange{MaxBacklog: &backlog, MaxBacklogBytes: &bytes, MaxRunning: &running})
+		_, _, err := admin.New(q.client).Namespaces().SetQuotas(q.t.Context(), "default", admin.QuotaChange{MaxBacklog: &backlog,
+			MaxBacklogBytes: &bytes, MaxRunning: &running})
 		return err
 	})
 }
@@ -85,7 +86,8 @@ func (q *quotaTest) produce(ctx context.Context, queue string, step int) {
 		if n%2 == 0 {
 			size = 1
 		}
-		_, err := q.client.Enqueue(ctx, pawl.RawTask{Type: "t", Payload: make([]byte, size), ContentType: "application/octet-stream"}, pawl.Queue(queue))
+		_, err := q.client.Enqueue(ctx, pawl.RawTask{Type: "t", Payload: make([]byte, size), ContentType: "application/octet-stream"},
+			pawl.Queue(queue))
 		switch {
 		case err == nil:
 			q.accepted.Add(1)
@@ -143,7 +145,8 @@ func (q *quotaTest) held() {
 	if int64(len(lives)) < q.accepted.Load() || q.accepted.Load() < 100 || q.refused.Load() < 100 {
 		q.t.Errorf("%d tasks are there, %d were accepted, %d refused", len(lives), q.accepted.Load(), q.refused.Load())
 	}
-	q.t.Logf("%d accepted, %d refused, at most %d at once, %d running", q.accepted.Load(), q.refused.Load(), mostAtOnce(lives), mostAtOnce(running))
+	q.t.Logf("%d accepted, %d refused, at most %d at once, %d running", q.accepted.Load(), q.refused.Load(), mostAtOnce(lives),
+		mostAtOnce(running))
 }
 
 // allOfIt uses the whole quota from one queue: the other shard's share moves to it.

@@ -44,7 +44,8 @@ func (b *bootstrap) findMap(ctx context.Context) error {
 	case b.known.Load() != nil || b.cfg.InMemory || holds: // the system shard's replica here will have it
 		return nil
 	case len(b.cfg.Join) == 0:
-		return fmt.Errorf("%s is lost or damaged, and no other node is known: start this one with --join (Join) and the address of a node that runs",
+		return fmt.Errorf("%s is lost or damaged, and no other node is known: start this one with --join (Join) and the address of a "+
+			"node that runs",
 			b.dir.File(datadir.MapFile))
 	}
 	b.waits.set("the node waits for a node of its cluster to answer")
@@ -97,7 +98,8 @@ func (b *bootstrap) mapOf(ctx context.Context, known *cluster.Map, address strin
 }
 
 // callAddress calls the node at an address, and refuses the answer of one that was removed according to a map.
-func (b *bootstrap) callAddress(ctx context.Context, known *cluster.Map, address, method string, request []byte) (transport.Peer, []byte, error) {
+func (b *bootstrap) callAddress(ctx context.Context, known *cluster.Map, address, method string, request []byte) (transport.Peer, []byte,
+	error) {
 	who, answer, err := b.transport.CallAddress(ctx, address, method, request)
 	if err == nil {
 		err = members.CheckAnswer(known, who.Number, who.Name)

@@ -39,8 +39,8 @@ func (b *bootstrap) mayAcceptLoss() error {
 	case !b.cfg.AcceptDataLoss || b.alone():
 		return nil
 	case b.known.Load() == nil:
-		return fmt.Errorf("--accept-data-loss (AcceptDataLoss) is for a cluster of one node, and %s is one of several: without it the others fill the "+
-			"node again, if they are given with --join (Join); if they are lost for good, see `pawl recover`", b.cfg.Dir)
+		return fmt.Errorf("--accept-data-loss (AcceptDataLoss) is for a cluster of one node, and %s is one of several: without it the "+
+			"others fill the node again, if they are given with --join (Join); if they are lost for good, see `pawl recover`", b.cfg.Dir)
 	}
 	return fmt.Errorf("--accept-data-loss (AcceptDataLoss) is for a cluster of one node, and %s is one of %d: without it the others fill the "+
 		"node again; if they are lost for good, see `pawl recover`", b.cfg.Dir, len(b.known.Load().Members()))

@@ -43,7 +43,8 @@ func TestSettingAsideResumes(t *testing.T) {
 		if err := n.close(0); err != nil {
 			t.Fatal(err)
 		}
-		for dir, want := range map[string][]string{dir: {datadir.LockFile, datadir.MapFile, "damaged-1", datadir.IdentityFile, datadir.IdentityCopy}, filepath.Join(dir, "damaged-1"): former} {
+		for dir, want := range map[string][]string{dir: {datadir.LockFile, datadir.MapFile, "damaged-1", datadir.IdentityFile,
+			datadir.IdentityCopy}, filepath.Join(dir, "damaged-1"): former} {
 			entries, err := os.ReadDir(dir)
 			if err != nil {
 				t.Fatal(err)

@@ -92,7 +92,8 @@ func (r *replicas) check() error {
 
 // unnamed returns the error for a log of a replica that the identity doesn't name: the identity is older.
 func (r *replicas) unnamed(id uint32) error {
-	return &DamageError{What: "identity", File: r.dir.File(datadir.IdentityFile), Reason: fmt.Sprintf("it does not name the replica of shard %d whose log is there", id)}
+	return &DamageError{What: "identity", File: r.dir.File(datadir.IdentityFile),
+		Reason: fmt.Sprintf("it does not name the replica of shard %d whose log is there", id)}
 }
 
 // begin makes the logs writable.
@@ -108,7 +109,8 @@ func (r *replicas) begin() error {
 func (r *replicas) start(id uint32, h datadir.Holding, hooks shard.Hooks) (*shard.Shard, error) {
 	have, known := r.identity.Read().Replicas[id]
 	if known && have.Replica != h.Replica {
-		return nil, fmt.Errorf("replica %s should run, but replica %s is here", shard.ReplicaName(id, h.Replica), shard.ReplicaName(id, have.Replica))
+		return nil, fmt.Errorf("replica %s should run, but replica %s is here", shard.ReplicaName(id, h.Replica),
+			shard.ReplicaName(id, have.Replica))
 	}
 	if !known {
 		if err := r.make(id, h); err != nil {
@@ -156,7 +158,8 @@ func (r *replicas) open(id uint32, h datadir.Holding, hooks shard.Hooks) (*repli
 
 // shardConfig returns the part of a replica's configuration that is known before anything runs.
 func (r *replicas) shardConfig(id uint32, h datadir.Holding) shard.Config {
-	cfg := shard.Config{ID: id, Replica: h.Replica, Ran: h.Ran, Log: r.log, Logger: r.cfg.Logger, Fatal: r.fatal, Limits: shard.Limits{CallBytes: callBytes}}
+	cfg := shard.Config{ID: id, Replica: h.Replica, Ran: h.Ran, Log: r.log, Logger: r.cfg.Logger, Fatal: r.fatal,
+		Limits: shard.Limits{CallBytes: callBytes}}
 	if h.Founder {
 		cfg.Voters = []uint64{h.Replica}
 	}

@@ -208,7 +208,8 @@ func (r *restore) open(cluster string, id uint32) (*store.Store, error) {
 // found makes the states those of the new cluster, each with the new node as its only replica.
 func (r *restore) found() (err error) {
 	defer store.Catch(&err)
-	log, err := raftlog.Open(raftlog.Config{Dir: r.path(datadir.LogDir), FS: r.disk, Identity: raftlog.Identity{Cluster: datadir.DecodeID(r.Cluster), Node: uint64(r.number)},
+	log, err := raftlog.Open(raftlog.Config{Dir: r.path(datadir.LogDir), FS: r.disk, Identity: raftlog.Identity{
+		Cluster: datadir.DecodeID(r.Cluster), Node: uint64(r.number)},
 		SegmentSize: segmentSize})
 	if err != nil {
 		return err
@@ -282,7 +283,8 @@ func (r *restore) identify() error {
 	for id, replica := range r.held() {
 		replicas[id] = datadir.Holding{Replica: replica}
 	}
-	b := datadir.NewIdentityStore(r.disk, r.cfg.Dir, datadir.Identity{Format: datadir.IdentityFormat, Cluster: r.Cluster, Node: r.number, Name: r.cfg.Name, Nonce: datadir.NewNonce(), Replicas: replicas})
+	b := datadir.NewIdentityStore(r.disk, r.cfg.Dir, datadir.Identity{Format: datadir.IdentityFormat, Cluster: r.Cluster, Node: r.number,
+		Name: r.cfg.Name, Nonce: datadir.NewNonce(), Replicas: replicas})
 	return b.Save()
 }
 

@@ -14,7 +14,8 @@ import (
 func TestShardsLearnVersionsOfNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shards := routerShards{start(t, Config{Dir: t.TempDir(), DataShards: 1}).Node}
-		if err := shards.CopyQueues(t.Context(), 1, "team", 10, map[string]task.QueueConfig{"a": {Version: 1, Settings: task.DefaultSettings()}}); err != nil {
+		if err := shards.CopyQueues(t.Context(), 1, "team", 10, map[string]task.QueueConfig{
+			"a": {Version: 1, Settings: task.DefaultSettings()}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := shards.EraseNamespace(t.Context(), 1, "team", 9); !errors.Is(err, task.ErrWrongState) {
@@ -33,7 +34,8 @@ func TestOperationsCarryVersionsOfNamespaces(t *testing.T) {
 		if _, err := admin.New(s.client()).Namespaces().Create(t.Context(), "team", admin.QuotaChange{}); err != nil {
 			t.Fatal(err)
 		}
-		spec := broker.OperationSpec{Action: task.Cancel, Filter: broker.Filter{Queue: "a", States: []task.State{task.Ready}}, Request: task.NewID(1, 1, 1)}
+		spec := broker.OperationSpec{Action: task.Cancel, Filter: broker.Filter{Queue: "a", States: []task.State{task.Ready}},
+			Request: task.NewID(1, 1, 1)}
 		if _, _, err := s.router.Operations.StartOperation(t.Context(), "team", spec); err != nil {
 			t.Fatal(err)
 		}

@@ -25,7 +25,8 @@ func TestSchedulesSurviveElections(t *testing.T) {
 		w.addShard()
 		c := w.anyone()
 		const every = 5 * time.Second
-		if _, err := admin.New(c).Schedules().Put(t.Context(), admin.ScheduleSpec{Name: "beat", Every: every, Task: pawl.RawTask{Type: "beat"}}); err != nil {
+		if _, err := admin.New(c).Schedules().Put(t.Context(), admin.ScheduleSpec{Name: "beat", Every: every,
+			Task: pawl.RawTask{Type: "beat"}}); err != nil {
 			t.Fatal(err)
 		}
 		for round := range uint32(6) {
@@ -104,7 +105,8 @@ func TestTickIsTracedInAnotherShard(t *testing.T) {
 		spans := tracetest.NewSpanRecorder()
 		s := start(t, Config{InMemory: true, DataShards: 2, Tracers: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))})
 		c := s.client()
-		put, err := admin.New(c).Schedules().Put(t.Context(), admin.ScheduleSpec{Name: "beat", Every: time.Hour, Task: pawl.RawTask{Type: "beat"}})
+		put, err := admin.New(c).Schedules().Put(t.Context(), admin.ScheduleSpec{Name: "beat", Every: time.Hour,
+			Task: pawl.RawTask{Type: "beat"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +129,8 @@ func TestTickIsTracedInAnotherShard(t *testing.T) {
 			t.Errorf("task %s lies with its schedule %s, %v", ref.ID, home, err)
 		}
 		ended := spans.Ended()
-		if len(ended) != 1 || info.Headers["traceparent"] != fmt.Sprintf("00-%s-%s-01", ended[0].SpanContext().TraceID(), ended[0].SpanContext().SpanID()) {
+		if len(ended) != 1 || info.Headers["traceparent"] != fmt.Sprintf("00-%s-%s-01", ended[0].SpanContext().TraceID(),
+			ended[0].SpanContext().SpanID()) {
 			t.Errorf("%d spans, and the task has headers %v", len(ended), info.Headers)
 		}
 		s.end()

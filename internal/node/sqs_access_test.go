@@ -22,7 +22,9 @@ import (
 
 // aws returns a client of the AWS SDK that signs with the access key of a token.
 func (s *server) aws(id, secret string) *sqs.Client {
-	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return s.pipe.DialContext(ctx) }}
+	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return s.pipe.DialContext(ctx)
+	}}
 	s.t.Cleanup(tr.CloseIdleConnections)
 	return sqs.New(sqs.Options{Region: "eu-west-1", BaseEndpoint: aws.String("http://localhost"), HTTPClient: &http.Client{Transport: tr},
 		Credentials: credentials.NewStaticCredentialsProvider(id, secret, ""), RetryMaxAttempts: 1})
@@ -73,7 +75,8 @@ func TestSQSAccessKeys(t *testing.T) {
 			t.Errorf("the token is %+v, %v", got, err)
 		}
 		// Callers without an access key, or with another's secret.
-		for code, c := range map[string]*sqs.Client{"SignatureDoesNotMatch": s.aws(all.AccessKeyID, all.SecretAccessKey+"x"), "InvalidClientTokenId": s.aws("PAWL0000000000000000", all.SecretAccessKey)} {
+		for code, c := range map[string]*sqs.Client{"SignatureDoesNotMatch": s.aws(all.AccessKeyID, all.SecretAccessKey+"x"),
+			"InvalidClientTokenId": s.aws("PAWL0000000000000000", all.SecretAccessKey)} {
 			_, err := c.ListQueues(ctx, &sqs.ListQueuesInput{})
 			wantCode(t, err, code)
 		}
@@ -81,13 +84,15 @@ func TestSQSAccessKeys(t *testing.T) {
 		if plain.AccessKeyID != "" || plain.SecretAccessKey != "" {
 			t.Errorf("a token without --sqs has the access key %q", plain.AccessKeyID)
 		}
-		if _, err := a.Access().CreateToken(ctx, admin.TokenSpec{Name: "both", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleObserve}, SQS: true, Certificate: "dns:a.example.com"}); err == nil || !strings.Contains(err.Error(), "sqs") {
+		if _, err := a.Access().CreateToken(ctx, admin.TokenSpec{Name: "both", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleObserve},
+			SQS: true, Certificate: "dns:a.example.com"}); err == nil || !strings.Contains(err.Error(), "sqs") {
 			t.Errorf("a token for a certificate got an access key: %v", err)
 		}
 		// An access key allows what its token allows.
 		less := make(admin.TokenSpec{Name: "less", Roles: []admin.Role{admin.RoleConsume}, Queues: []string{"mail"}, SQS: true})
 		limited := s.aws(less.AccessKeyID, less.SecretAccessKey)
-		if got, err := limited.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: aws.String("mail")}); err != nil || len(got.Messages) != 1 || *got.Messages[0].Body != big {
+		if got, err := limited.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: aws.String("mail")}); err != nil ||
+			len(got.Messages) != 1 || *got.Messages[0].Body != big {
 			t.Errorf("receive: %v", err)
 		}
 		_, err = limited.SendMessage(ctx, &sqs.SendMessageInput{QueueUrl: aws.String("mail"), MessageBody: aws.String("a")})
@@ -121,7 +126,8 @@ func TestSQSAccessKeys(t *testing.T) {
 // A long poll ends when the token of its access key is revoked.
 func TestSQSLongPollOfARevokedToken(t *testing.T) {
 	inAccess(t, func(t *testing.T, s *server, a admin.Client) {
-		made, err := a.Access().CreateToken(t.Context(), admin.TokenSpec{Name: "all", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleAdmin}, SQS: true})
+		made, err := a.Access().CreateToken(t.Context(), admin.TokenSpec{Name: "all", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleAdmin},
+			SQS: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +161,8 @@ func TestSQSReadsNoBodyBeforeAuthentication(t *testing.T) {
 			}
 			r.ContentLength = body.left
 			r.Header.Set("Content-Type", kind)
-			r.Header.Set("Authorization", fmt.Sprintf("AWS4-HMAC-SHA256 Credential=NOBODY/%s/us-east-1/sqs/aws4_request, SignedHeaders=host, Signature=0", time.Now().UTC().Format("20060102")))
+			r.Header.Set("Authorization", fmt.Sprintf("AWS4-HMAC-SHA256 Credential=NOBODY/%s/us-east-1/sqs/aws4_request, "+
+				"SignedHeaders=host, Signature=0", time.Now().UTC().Format("20060102")))
 			r.Header.Set("X-Amz-Date", time.Now().UTC().Format("20060102T150405Z"))
 			if resp, err := s.sqs().Do(r); err == nil { // otherwise the connection ended while the body was still being sent
 				resp.Body.Close()

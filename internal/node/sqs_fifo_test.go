@@ -24,7 +24,8 @@ func inFIFO(t *testing.T, attributes string, story func(t *testing.T, c *sqsClie
 func (c *sqsClient) put(body string) sqsAnswer {
 	c.t.Helper()
 	group, _, _ := strings.Cut(body, "-")
-	return c.does("SendMessage", fmt.Sprintf(`{"QueueUrl":"f.fifo","MessageBody":%q,"MessageGroupId":%q,"MessageDeduplicationId":%q}`, body, group, body))
+	return c.does("SendMessage", fmt.Sprintf(`{"QueueUrl":"f.fifo","MessageBody":%q,"MessageGroupId":%q,"MessageDeduplicationId":%q}`,
+		body, group, body))
 }
 
 func TestSQSFIFOGroups(t *testing.T) {
@@ -73,7 +74,8 @@ func TestSQSFIFODeduplication(t *testing.T) {
 	inFIFO(t, "", func(t *testing.T, c *sqsClient) {
 		send := func(body, group, dedup string) sqsAnswer {
 			t.Helper()
-			return c.does("SendMessage", fmt.Sprintf(`{"QueueUrl":"f.fifo","MessageBody":%q,"MessageGroupId":%q,"MessageDeduplicationId":%q}`, body, group, dedup))
+			return c.does("SendMessage", fmt.Sprintf(`{"QueueUrl":"f.fifo","MessageBody":%q,"MessageGroupId":%q,"MessageDeduplicationId":%q}`,
+				body, group, dedup))
 		}
 		first := send("a", "g", "1")
 		for _, again := range []sqsAnswer{send("other", "g", "1"), send("other", "h", "1")} { // whatever the body and the group
@@ -84,7 +86,8 @@ func TestSQSFIFODeduplication(t *testing.T) {
 		c.delete("f.fifo", c.receives("f.fifo", 0, "a")[0].ReceiptHandle)
 		time.Sleep(4*time.Minute + 50*time.Second)
 		if again := send("a", "g", "1"); again.MessageId != first.MessageId || again.SequenceNumber != first.SequenceNumber {
-			t.Errorf("after the message was deleted, a repeat is %s %s, not %s %s", again.MessageId, again.SequenceNumber, first.MessageId, first.SequenceNumber)
+			t.Errorf("after the message was deleted, a repeat is %s %s, not %s %s", again.MessageId, again.SequenceNumber, first.MessageId,
+				first.SequenceNumber)
 		}
 		time.Sleep(20 * time.Second)
 		if send("b", "g", "1").MessageId == first.MessageId {
@@ -108,7 +111,8 @@ func TestSQSFIFOReceiveAttempt(t *testing.T) {
 		c.put("h-1")
 		receive := func(attempt string) (got []string) {
 			t.Helper()
-			for _, m := range c.does("ReceiveMessage", fmt.Sprintf(`{"QueueUrl":"f.fifo","MaxNumberOfMessages":10,"ReceiveRequestAttemptId":%q}`, attempt)).Messages {
+			for _, m := range c.does("ReceiveMessage", fmt.Sprintf(`{"QueueUrl":"f.fifo","MaxNumberOfMessages":10,"ReceiveRequestAttemptId":%q}`,
+				attempt)).Messages {
 				got = append(got, m.ReceiptHandle)
 			}
 			return got
@@ -138,20 +142,25 @@ func TestSQSFIFORefusals(t *testing.T) {
 			{"CreateQueue", `{"QueueName":"x","Attributes":{"FifoQueue":"true"}}`, "InvalidParameterValue"},
 			{"CreateQueue", `{"QueueName":"x","Attributes":{"FifoQueue":"false"}}`, "InvalidAttributeName"},
 			{"CreateQueue", `{"QueueName":"x","Attributes":{"DeduplicationScope":"queue"}}`, "InvalidAttributeName"},
-			{"CreateQueue", `{"QueueName":"x.fifo","Attributes":{"FifoQueue":"true","FifoThroughputLimit":"perMessageGroupId"}}`, "InvalidAttributeValue"},
+			{"CreateQueue", `{"QueueName":"x.fifo","Attributes":{"FifoQueue":"true","FifoThroughputLimit":"perMessageGroupId"}}`,
+				"InvalidAttributeValue"},
 			{"SetQueueAttributes", `{"QueueUrl":"f.fifo","Attributes":{"FifoQueue":"false"}}`, "InvalidAttributeValue"},
 			{"SetQueueAttributes", `{"QueueUrl":"std","Attributes":{"ContentBasedDeduplication":"true"}}`, "InvalidAttributeName"},
-			{"SetQueueAttributes", `{"QueueUrl":"f.fifo","Attributes":{"RedrivePolicy":"{\"deadLetterTargetArn\":\"arn:aws:sqs:us-east-1:000000000000:std\",\"maxReceiveCount\":2}"}}`, "InvalidParameterValue"},
+			{"SetQueueAttributes", `{"QueueUrl":"f.fifo",` +
+				`"Attributes":{"RedrivePolicy":"{\"deadLetterTargetArn\":\"arn:aws:sqs:us-east-1:000000000000:std\",\"maxReceiveCount\":2}"}}`,
+				"InvalidParameterValue"},
 			{"SendMessage", `{"QueueUrl":"f.fifo","MessageBody":"a"}`, "MissingParameter"},
 			{"SendMessage", `{"QueueUrl":"f.fifo","MessageBody":"a","MessageGroupId":"g"}`, "InvalidParameterValue"},
-			{"SendMessage", `{"QueueUrl":"f.fifo","MessageBody":"a","MessageGroupId":"g","MessageDeduplicationId":"1","DelaySeconds":1}`, "InvalidParameterValue"},
+			{"SendMessage", `{"QueueUrl":"f.fifo","MessageBody":"a","MessageGroupId":"g","MessageDeduplicationId":"1","DelaySeconds":1}`,
+				"InvalidParameterValue"},
 			{"SendMessage", `{"QueueUrl":"f.fifo","MessageBody":"a","MessageGroupId":"g","MessageDeduplicationId":"ü"}`, "InvalidParameterValue"},
 			{"ReceiveMessage", `{"QueueUrl":"std","ReceiveRequestAttemptId":"a"}`, "InvalidParameterValue"},
 		} {
 			c.refused(r.action, r.body, r.code, 400)
 		}
 		got := c.does("GetQueueAttributes", `{"QueueUrl":"f.fifo","AttributeNames":["All"]}`).Attributes
-		for name, want := range map[string]string{"FifoQueue": "true", "ContentBasedDeduplication": "false", "DeduplicationScope": "queue", "FifoThroughputLimit": "perQueue"} {
+		for name, want := range map[string]string{"FifoQueue": "true", "ContentBasedDeduplication": "false", "DeduplicationScope": "queue",
+			"FifoThroughputLimit": "perQueue"} {
 			if got[name] != want {
 				t.Errorf("%s is %q, want %q", name, got[name], want)
 			}
@@ -167,7 +176,8 @@ func TestSQSFIFORefusals(t *testing.T) {
 func TestSQSFIFORedrive(t *testing.T) {
 	inFIFO(t, "", func(t *testing.T, c *sqsClient) {
 		c.does("CreateQueue", `{"QueueName":"d.fifo","Attributes":{"FifoQueue":"true"}}`)
-		c.does("SetQueueAttributes", `{"QueueUrl":"f.fifo","Attributes":{"RedrivePolicy":"{\"deadLetterTargetArn\":\"arn:aws:sqs:us-east-1:000000000000:d.fifo\",\"maxReceiveCount\":1}"}}`)
+		c.does("SetQueueAttributes", `{"QueueUrl":"f.fifo",`+
+			`"Attributes":{"RedrivePolicy":"{\"deadLetterTargetArn\":\"arn:aws:sqs:us-east-1:000000000000:d.fifo\",\"maxReceiveCount\":1}"}}`)
 		c.put("g-1")
 		c.hide("f.fifo", c.receives("f.fifo", 0, "g-1")[0].ReceiptHandle, 0)
 		c.put("g-2")
@@ -181,7 +191,8 @@ func TestSQSFIFORedrive(t *testing.T) {
 // die sends messages to q and lets them go to its dead-letter queue.
 func (c *sqsClient) die(queue string, bodies ...string) {
 	c.t.Helper()
-	c.does("SetQueueAttributes", fmt.Sprintf(`{"QueueUrl":%q,"Attributes":{"RedrivePolicy":"{\"deadLetterTargetArn\":\"arn:aws:sqs:us-east-1:000000000000:dead\",\"maxReceiveCount\":1}"}}`, queue))
+	c.does("SetQueueAttributes", fmt.Sprintf(`{"QueueUrl":%q,`+
+		`"Attributes":{"RedrivePolicy":"{\"deadLetterTargetArn\":\"arn:aws:sqs:us-east-1:000000000000:dead\",\"maxReceiveCount\":1}"}}`, queue))
 	for _, body := range bodies {
 		c.does("SendMessage", fmt.Sprintf(`{"QueueUrl":%q,"MessageBody":%q}`, queue, body))
 	}
@@ -244,8 +255,9 @@ func TestSQSMoveTasks(t *testing.T) {
 		}
 		c.receives("p", 0, "c")
 		c.receives("dead", 0)
-		if got := c.moves(); len(got) != 1 || got[0].Status != "COMPLETED" || got[0].ApproximateNumberOfMessagesMoved != 3 || got[0].ApproximateNumberOfMessagesToMove != 3 ||
-			got[0].SourceArn != deadARN || got[0].TaskHandle != "" || got[0].DestinationArn != "" || got[0].StartedTimestamp == 0 {
+		if got := c.moves(); len(got) != 1 || got[0].Status != "COMPLETED" || got[0].ApproximateNumberOfMessagesMoved != 3 ||
+			got[0].ApproximateNumberOfMessagesToMove != 3 || got[0].SourceArn != deadARN || got[0].TaskHandle != "" || got[0].DestinationArn != "" ||
+			got[0].StartedTimestamp == 0 {
 			t.Errorf("the move tasks are %+v", got)
 		}
 	})
@@ -258,14 +270,18 @@ func TestSQSMoveTaskIsCancelled(t *testing.T) {
 		c.does("CreateQueue", `{"QueueName":"other"}`)
 		c.die("q", "1", "2", "3", "4", "5", "6", "7", "8", "9")
 		target := "arn:aws:sqs:us-east-1:000000000000:other"
-		handle := c.does("StartMessageMoveTask", `{"SourceArn":"`+deadARN+`","DestinationArn":"`+target+`","MaxNumberOfMessagesPerSecond":1}`).TaskHandle
+		handle := c.does("StartMessageMoveTask", `{"SourceArn":"`+deadARN+`","DestinationArn":"`+target+
+			`","MaxNumberOfMessagesPerSecond":1}`).TaskHandle
 		time.Sleep(3500 * time.Millisecond)
-		if got := c.moves(); len(got) != 1 || got[0].Status != "RUNNING" || got[0].TaskHandle != handle || got[0].DestinationArn != target || got[0].MaxNumberOfMessagesPerSecond != 1 {
+		if got := c.moves(); len(got) != 1 || got[0].Status != "RUNNING" || got[0].TaskHandle != handle || got[0].DestinationArn != target ||
+			got[0].MaxNumberOfMessagesPerSecond != 1 {
 			t.Fatalf("the move tasks are %+v", got)
 		}
 		c.refused("StartMessageMoveTask", `{"SourceArn":"`+deadARN+`"}`, "InvalidParameterValue", 400)
 		c.refused("CancelMessageMoveTask", `{"TaskHandle":"junk"}`, "InvalidParameterValue", 400)
-		c.refused("CancelMessageMoveTask", `{"TaskHandle":"eyJ0YXNrSWQiOiIwMDExMjIzMzQ0NTU2Njc3ODg5OWFhIiwic291cmNlQXJuIjoiYXJuOmF3czpzcXM6dXMtZWFzdC0xOjAwMDAwMDAwMDAwMDpkZWFkIn0="}`, "ResourceNotFoundException", 404)
+		c.refused("CancelMessageMoveTask",
+			`{"TaskHandle":"eyJ0YXNrSWQiOiIwMDExMjIzMzQ0NTU2Njc3ODg5OWFhIiwic291cmNlQXJuIjoi`+
+				`YXJuOmF3czpzcXM6dXMtZWFzdC0xOjAwMDAwMDAwMDAwMDpkZWFkIn0="}`, "ResourceNotFoundException", 404)
 		c.does("CancelMessageMoveTask", fmt.Sprintf(`{"TaskHandle":%q}`, handle))
 		time.Sleep(20 * time.Second)
 		got := c.moves()
@@ -273,7 +289,8 @@ func TestSQSMoveTaskIsCancelled(t *testing.T) {
 			t.Errorf("the move tasks are %+v", got)
 		}
 		c.refused("CancelMessageMoveTask", fmt.Sprintf(`{"TaskHandle":%q}`, handle), "AWS.SimpleQueueService.UnsupportedOperation", 400)
-		left := c.does("GetQueueAttributes", `{"QueueUrl":"dead","AttributeNames":["ApproximateNumberOfMessages"]}`).Attributes["ApproximateNumberOfMessages"]
+		left := c.does("GetQueueAttributes",
+			`{"QueueUrl":"dead","AttributeNames":["ApproximateNumberOfMessages"]}`).Attributes["ApproximateNumberOfMessages"]
 		if left != fmt.Sprint(9-got[0].ApproximateNumberOfMessagesMoved) {
 			t.Errorf("%s messages are left of 9, %d were moved", left, got[0].ApproximateNumberOfMessagesMoved)
 		}
@@ -291,8 +308,10 @@ func TestSQSPermissions(t *testing.T) {
 		c.does("AddPermission", add("one", `["SendMessage"]`))
 		c.does("AddPermission", add("two", `["ReceiveMessage","DeleteMessage"]`))
 		const arn = "arn:aws:sqs:us-east-1:000000000000:q"
-		one := `{"Sid":"one","Effect":"Allow","Principal":{"AWS":"arn:aws:iam::111111111111:root"},"Action":"SQS:SendMessage","Resource":"` + arn + `"}`
-		two := `{"Sid":"two","Effect":"Allow","Principal":{"AWS":"arn:aws:iam::111111111111:root"},"Action":["SQS:ReceiveMessage","SQS:DeleteMessage"],"Resource":"` + arn + `"}`
+		one := `{"Sid":"one","Effect":"Allow","Principal":{"AWS":"arn:aws:iam::111111111111:root"},"Action":"SQS:SendMessage","Resource":"` +
+			arn + `"}`
+		two := `{"Sid":"two","Effect":"Allow","Principal":{"AWS":"arn:aws:iam::111111111111:root"},"Action":["SQS:ReceiveMessage",` +
+			`"SQS:DeleteMessage"],"Resource":"` + arn + `"}`
 		of := func(statements string) string {
 			return `{"Version":"2008-10-17","Id":"` + arn + `/SQSDefaultPolicy","Statement":[` + statements + `]}`
 		}
@@ -301,7 +320,8 @@ func TestSQSPermissions(t *testing.T) {
 		}
 		c.refused("AddPermission", add("one", `["SendMessage"]`), "InvalidParameterValue", 400)
 		c.refused("AddPermission", add("three", `["Zap"]`), "InvalidParameterValue", 400)
-		c.refused("AddPermission", `{"QueueUrl":"q","Label":"three","AWSAccountIds":["me"],"Actions":["SendMessage"]}`, "InvalidParameterValue", 400)
+		c.refused("AddPermission", `{"QueueUrl":"q","Label":"three","AWSAccountIds":["me"],"Actions":["SendMessage"]}`, "InvalidParameterValue",
+			400)
 		c.refused("RemovePermission", `{"QueueUrl":"q","Label":"three"}`, "InvalidParameterValue", 400)
 		c.does("RemovePermission", `{"QueueUrl":"q","Label":"one"}`)
 		if got := policy(); got != of(two) {
@@ -334,7 +354,8 @@ func TestSQSRedriveAllowPolicy(t *testing.T) {
 				c.refused("SetQueueAttributes", redrive, "InvalidParameterValue", 400)
 			}
 		}
-		for _, policy := range []string{`{}`, `{"redrivePermission":"all"}`, `{"redrivePermission":"byQueue"}`, `{"redrivePermission":"denyAll","sourceQueueArns":["arn:aws:sqs:us-east-1:000000000000:q"]}`,
+		for _, policy := range []string{`{}`, `{"redrivePermission":"all"}`, `{"redrivePermission":"byQueue"}`,
+			`{"redrivePermission":"denyAll","sourceQueueArns":["arn:aws:sqs:us-east-1:000000000000:q"]}`,
 			`{"redrivePermission":"byQueue","sourceQueueArns":["q"]}`} {
 			c.refused("SetQueueAttributes", allow(policy), "InvalidParameterValue", 400)
 		}

@@ -27,7 +27,9 @@ func (s *server) sqs() *sqsClient {
 	c := &sqsClient{t: s.t}
 	// One connection per call: net/http interrupts its read of an idle connection with a deadline in the past, which may also make
 	// the next read of a bufconn pipe time out.
-	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return s.pipe.DialContext(ctx) }}
+	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return s.pipe.DialContext(ctx)
+	}}
 	c.Transport = tr
 	s.t.Cleanup(tr.CloseIdleConnections)
 	return c
@@ -103,7 +105,8 @@ func (c *sqsClient) refused(action, body, code string, status int) {
 // receives fails the test unless the bodies are received in this order.
 func (c *sqsClient) receives(queue string, wait int, bodies ...string) (got []sqsMessage) {
 	c.t.Helper()
-	got = c.does("ReceiveMessage", fmt.Sprintf(`{"QueueUrl":%q,"MaxNumberOfMessages":10,"WaitTimeSeconds":%d,"AttributeNames":["All"]}`, queue, wait)).Messages
+	got = c.does("ReceiveMessage", fmt.Sprintf(`{"QueueUrl":%q,"MaxNumberOfMessages":10,"WaitTimeSeconds":%d,"AttributeNames":["All"]}`,
+		queue, wait)).Messages
 	var have []string
 	for _, m := range got {
 		have = append(have, m.Body)
@@ -169,9 +172,11 @@ func TestSQSVisibility(t *testing.T) {
 		c.delete("q", fifth.ReceiptHandle)
 		c.delete("q", fifth.ReceiptHandle)
 		c.receives("q", 20)
-		c.refused("ChangeMessageVisibility", fmt.Sprintf(`{"QueueUrl":"q","ReceiptHandle":%q,"VisibilityTimeout":5}`, fifth.ReceiptHandle), "InvalidParameterValue", 400)
+		c.refused("ChangeMessageVisibility", fmt.Sprintf(`{"QueueUrl":"q","ReceiptHandle":%q,"VisibilityTimeout":5}`, fifth.ReceiptHandle),
+			"InvalidParameterValue", 400)
 		// In a batch the error has another code, which clients drop.
-		late := c.does("ChangeMessageVisibilityBatch", fmt.Sprintf(`{"QueueUrl":"q","Entries":[{"Id":"a","ReceiptHandle":%q,"VisibilityTimeout":5}]}`, fifth.ReceiptHandle))
+		late := c.does("ChangeMessageVisibilityBatch", fmt.Sprintf(`{"QueueUrl":"q","Entries":[{"Id":"a","ReceiptHandle":%q,`+
+			`"VisibilityTimeout":5}]}`, fifth.ReceiptHandle))
 		if len(late.Failed) != 1 || late.Failed[0].Code != "ReceiptHandleIsInvalid" {
 			t.Errorf("a late change in a batch: %s", late.raw)
 		}
@@ -181,7 +186,8 @@ func TestSQSVisibility(t *testing.T) {
 func TestSQSRedrive(t *testing.T) {
 	inSQS(t, func(t *testing.T, _ *server, c *sqsClient) {
 		c.does("CreateQueue", `{"QueueName":"dead"}`)
-		c.does("SetQueueAttributes", `{"QueueUrl":"q","Attributes":{"RedrivePolicy":"{\"deadLetterTargetArn\":\"arn:aws:sqs:us-east-1:000000000000:dead\",\"maxReceiveCount\":2}"}}`)
+		c.does("SetQueueAttributes", `{"QueueUrl":"q",`+
+			`"Attributes":{"RedrivePolicy":"{\"deadLetterTargetArn\":\"arn:aws:sqs:us-east-1:000000000000:dead\",\"maxReceiveCount\":2}"}}`)
 		id := c.does("SendMessage", `{"QueueUrl":"q","MessageBody":"a"}`).MessageId
 		for range 2 {
 			c.receives("q", 20, "a")
@@ -190,7 +196,8 @@ func TestSQSRedrive(t *testing.T) {
 		}
 		c.receives("q", 1)
 		m := c.receives("dead", 0, "a")[0]
-		if m.MessageId != id || m.Attributes["ApproximateReceiveCount"] != "3" || m.Attributes["DeadLetterQueueSourceArn"] != "arn:aws:sqs:us-east-1:000000000000:q" {
+		if m.MessageId != id || m.Attributes["ApproximateReceiveCount"] != "3" ||
+			m.Attributes["DeadLetterQueueSourceArn"] != "arn:aws:sqs:us-east-1:000000000000:q" {
 			t.Errorf("the dead letter is %+v, want the id %s, 3 receives and its source", m, id)
 		}
 		c.delete("dead", m.ReceiptHandle)
@@ -234,18 +241,23 @@ func TestSQSRefusals(t *testing.T) {
 			{"SendMessage", `{"QueueUrl":"q","MessageBody":"\u0001"}`, "InvalidMessageContents", 400},
 			{"SendMessage", `{"QueueUrl":"q","MessageBody":"` + strings.Repeat("a", 1<<20+1) + `"}`, "InvalidParameterValue", 400},
 			{"SendMessage", `{"QueueUrl":"q","MessageBody":"a","MessageDeduplicationId":"d"}`, "InvalidParameterValue", 400},
-			{"SendMessage", `{"QueueUrl":"q","MessageBody":"a","MessageAttributes":{"n":{"DataType":"Number","StringValue":"x"}}}`, "InvalidParameterValue", 400},
+			{"SendMessage", `{"QueueUrl":"q","MessageBody":"a","MessageAttributes":{"n":{"DataType":"Number","StringValue":"x"}}}`,
+				"InvalidParameterValue", 400},
 			{"SendMessageBatch", `{"QueueUrl":"q","Entries":[]}`, ns + "EmptyBatchRequest", 400},
-			{"SendMessageBatch", `{"QueueUrl":"q","Entries":[{"Id":"a","MessageBody":"a"},{"Id":"a","MessageBody":"a"}]}`, ns + "BatchEntryIdsNotDistinct", 400},
+			{"SendMessageBatch", `{"QueueUrl":"q","Entries":[{"Id":"a","MessageBody":"a"},{"Id":"a","MessageBody":"a"}]}`,
+				ns + "BatchEntryIdsNotDistinct", 400},
 			{"SendMessageBatch", `{"QueueUrl":"q","Entries":[{"Id":"a.b","MessageBody":"a"}]}`, ns + "InvalidBatchEntryId", 400},
-			{"SendMessageBatch", `{"QueueUrl":"q","Entries":[{"Id":"a","MessageBody":"` + strings.Repeat("a", 1<<20) + `"},{"Id":"b","MessageBody":"b"}]}`, ns + "BatchRequestTooLong", 400},
+			{"SendMessageBatch", `{"QueueUrl":"q","Entries":[{"Id":"a","MessageBody":"` + strings.Repeat("a", 1<<20) +
+				`"},{"Id":"b","MessageBody":"b"}]}`, ns + "BatchRequestTooLong", 400},
 			{"ReceiveMessage", `{"QueueUrl":"q","WaitTimeSeconds":21}`, "InvalidParameterValue", 400},
 			{"ReceiveMessage", `{"QueueUrl":"q","AttributeNames":["Zap"]}`, "InvalidAttributeName", 400},
 			{"DeleteMessage", `{"QueueUrl":"q","ReceiptHandle":"junk"}`, "ReceiptHandleIsInvalid", 400},
 			{"CreateQueue", `{"QueueName":"q","Attributes":{"DelaySeconds":"1"}}`, "QueueAlreadyExists", 400},
 			{"CreateQueue", `{"QueueName":"a b"}`, "InvalidParameterValue", 400},
 			{"CreateQueue", `{"QueueName":"r","Attributes":{"DelaySeconds":"901"}}`, "InvalidAttributeValue", 400},
-			{"SetQueueAttributes", `{"QueueUrl":"q","Attributes":{"RedrivePolicy":"{\"deadLetterTargetArn\":\"arn:aws:sqs:us-east-1:000000000000:none\",\"maxReceiveCount\":2}"}}`, "InvalidParameterValue", 400},
+			{"SetQueueAttributes", `{"QueueUrl":"q",` +
+				`"Attributes":{"RedrivePolicy":"{\"deadLetterTargetArn\":\"arn:aws:sqs:us-east-1:000000000000:none\",\"maxReceiveCount\":2}"}}`,
+				"InvalidParameterValue", 400},
 			{"Zap", `{}`, "InvalidAction", 400},
 		} {
 			c.refused(r.action, r.body, r.code, r.status)
@@ -257,7 +269,8 @@ func TestSQSRefusals(t *testing.T) {
 		// A handle is valid for its own queue only.
 		c.does("CreateQueue", `{"QueueName":"other"}`)
 		c.does("SendMessage", `{"QueueUrl":"q","MessageBody":"a"}`)
-		c.refused("DeleteMessage", fmt.Sprintf(`{"QueueUrl":"other","ReceiptHandle":%q}`, c.receives("q", 0, "a")[0].ReceiptHandle), "ReceiptHandleIsInvalid", 400)
+		c.refused("DeleteMessage", fmt.Sprintf(`{"QueueUrl":"other","ReceiptHandle":%q}`, c.receives("q", 0, "a")[0].ReceiptHandle),
+			"ReceiptHandleIsInvalid", 400)
 		// Neither claimed nor delayed messages keep a queue from being deleted.
 		c.does("SendMessage", `{"QueueUrl":"q","MessageBody":"b","DelaySeconds":900}`)
 		c.does("DeleteQueue", `{"QueueUrl":"q"}`)
@@ -285,14 +298,16 @@ func TestSQSQuery(t *testing.T) {
 			}
 			return resp.StatusCode, string(b)
 		}
-		if status, got := ask(url.Values{"Action": {"SendMessage"}, "MessageBody": {"a\rb"}}); status != 200 || !strings.Contains(got, "<SendMessageResult><MessageId>") {
+		if status, got := ask(url.Values{"Action": {"SendMessage"}, "MessageBody": {"a\rb"}}); status != 200 ||
+			!strings.Contains(got, "<SendMessageResult><MessageId>") {
 			t.Errorf("send: %d %s", status, got)
 		}
 		if status, got := ask(url.Values{"Action": {"ReceiveMessage"}, "AttributeName.1": {"ApproximateReceiveCount"}}); status != 200 ||
 			!strings.Contains(got, "<Body>a&#xD;b</Body><Attribute><Name>ApproximateReceiveCount</Name><Value>1</Value></Attribute>") {
 			t.Errorf("receive: %d %s", status, got)
 		}
-		if status, got := ask(url.Values{"Action": {"GetQueueUrl"}, "QueueName": {"none"}}); status != 400 || !strings.Contains(got, "<Code>AWS.SimpleQueueService.NonExistentQueue</Code>") {
+		if status, got := ask(url.Values{"Action": {"GetQueueUrl"}, "QueueName": {"none"}}); status != 400 ||
+			!strings.Contains(got, "<Code>AWS.SimpleQueueService.NonExistentQueue</Code>") {
 			t.Errorf("a queue that is not there: %d %s", status, got)
 		}
 	})

@@ -35,7 +35,9 @@ func newTwoShards(t *testing.T) *twoShards {
 		plain := s.replicas.link
 		s.replicas.link = func(id uint32) shard.Transport { return partition{plain(id), id, &w.muted} }
 	}
-	c, err := pawl.Dial("n1:7295,n2:7295,n3:7295", pawl.DialOptions{Dialer: w.dial, Logger: slog.New(slog.DiscardHandler), RetryFor: 5 * time.Minute}) // longer than any shard is without a leader
+	// longer than any shard is without a leader
+	c, err := pawl.Dial("n1:7295,n2:7295,n3:7295", pawl.DialOptions{Dialer: w.dial, Logger: slog.New(slog.DiscardHandler),
+		RetryFor: 5 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,9 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// From the moment that a node is killed, whether it leads the system shard or not, the status and the statistics of each other node say so in the same
-// words, and neither calls any other node silent. Within 2 s more the probes, too, agree with the status on which shards have leaders.
+// From the moment that a node is killed, whether it leads the system shard or not, the status and the statistics of
+// each other node say so in the same words, and neither calls any other node silent. Within 2 s more the probes, too,
+// agree with the status on which shards have leaders.
 func TestAllViewsAgreeAfterAKill(t *testing.T) {
 	for _, leads := range []bool{true, false} {
 		t.Run(fmt.Sprint("leads ", leads), func(t *testing.T) {
@@ -49,7 +50,10 @@ func TestAllViewsAgreeAfterAKill(t *testing.T) {
 							}
 						}
 						for _, p := range status.Problems {
-							if slices.ContainsFunc([]string{"n1", "n2", "n3"}, func(n string) bool { return n != dead && strings.Contains(p, "answer from node "+n) }) {
+							if slices.ContainsFunc([]string{"n1", "n2", "n3"}, func(n string) bool {
+								return n != dead &&
+									strings.Contains(p, "answer from node "+n)
+							}) {
 								t.Errorf("by %s after %s: %q", name, at, p)
 							}
 						}
@@ -63,7 +67,9 @@ func TestAllViewsAgreeAfterAKill(t *testing.T) {
 								nodes = append(nodes, a.Detail)
 							}
 						}
-						if len(nodes) != 1 || !strings.HasPrefix(nodes[0], gone) || !slices.ContainsFunc(status.Problems, func(p string) bool { return strings.HasPrefix(p, gone) }) {
+						if len(nodes) != 1 || !strings.HasPrefix(nodes[0], gone) || !slices.ContainsFunc(status.Problems, func(p string) bool {
+							return strings.HasPrefix(p, gone)
+						}) {
 							t.Errorf("by %s after %s: statistics say %q, the status %q", name, at, nodes, status.Problems)
 						}
 						if at < 2*time.Second {

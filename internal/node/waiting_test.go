@@ -20,7 +20,10 @@ import (
 // get requests a path of a node, which need not have started, and returns the status and a field of the answer.
 func (w *network) get(name, path, field string) (code int, value string) {
 	w.t.Helper()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return w.dial(ctx, name+":7295") }}}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn,
+		error) {
+		return w.dial(ctx, name+":7295")
+	}}}
 	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Second)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, nil)
@@ -49,7 +52,8 @@ func (w *network) mustWait(name, what string) {
 	for _, c := range []struct {
 		path, field, want string
 		code              int
-	}{{"/healthz", "status", "ok", http.StatusOK}, {"/readyz", "status", what, http.StatusServiceUnavailable}, {"/api/v1/queues", "detail", what, http.StatusServiceUnavailable}} {
+	}{{"/healthz", "status", "ok", http.StatusOK}, {"/readyz", "status", what, http.StatusServiceUnavailable}, {"/api/v1/queues", "detail",
+		what, http.StatusServiceUnavailable}} {
 		if code, value := w.get(name, c.path, c.field); code != c.code || !strings.Contains(value, c.want) {
 			w.t.Errorf("%s of %s: %d %q, want %d and %q", c.path, name, code, value, c.code, c.want)
 		}
@@ -72,7 +76,9 @@ func TestProbesOfWaitingNodes(t *testing.T) {
 			pass(time.Second)
 		}
 		begin("n1")
-		client, err := pawl.Dial("node", pawl.DialOptions{Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return w.dial(ctx, "n1:7295") }})
+		client, err := pawl.Dial("node", pawl.DialOptions{Dialer: func(ctx context.Context, _ string) (net.Conn, error) {
+			return w.dial(ctx, "n1:7295")
+		}})
 		if err != nil {
 			t.Fatal(err)
 		}

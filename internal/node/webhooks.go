@@ -23,7 +23,8 @@ func (w watches) depths(ctx context.Context, ns string, patterns []string, since
 	shards := w.shards()
 	meters := make([][]broker.Meter, len(shards))
 	errs := forward.EachShard(shards, func(i int, shard uint32) (err error) {
-		meters[i], err = router.ReadMeters.Call(ctx, w.verbs, router.MeterReading{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Patterns: patterns, Since: since})
+		meters[i], err = router.ReadMeters.Call(ctx, w.verbs, router.MeterReading{OnShard: broker.OnShard{Shard: shard, Namespace: ns},
+			Patterns: patterns, Since: since})
 		return err
 	})
 	at := map[string]int{}

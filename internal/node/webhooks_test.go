@@ -229,8 +229,8 @@ func TestWebhooksSurviveElections(t *testing.T) {
 				t.Errorf("%s was told of %d dead letters by %d notices, want %d: %+v", c.path, n, len(notices), c.want, notices)
 			}
 			for _, n := range notices {
-				if d := n.Body.Data; d.Namespace != "default" || d.Webhook != strings.Trim(c.path, "/") || len(d.Tasks) == 0 || d.Tasks[0].Error != "boom 42" ||
-					d.Tasks[0].Reason != "not_retryable" || len(d.Fingerprint) != 16 {
+				if d := n.Body.Data; d.Namespace != "default" || d.Webhook != strings.Trim(c.path, "/") || len(d.Tasks) == 0 ||
+					d.Tasks[0].Error != "boom 42" || d.Tasks[0].Reason != "not_retryable" || len(d.Fingerprint) != 16 {
 					t.Errorf("%s was told %+v", c.path, n)
 				}
 			}
@@ -253,9 +253,11 @@ func TestWebhooksReportAllKinds(t *testing.T) {
 		w.hook("/all", admin.WebhookSpec{})
 		w.hook("/mail", admin.WebhookSpec{Queues: []string{"mail"}})
 		operator := admin.New(w.anyone())
-		_, err := operator.Queues().Put(t.Context(), "mail", admin.QueueSettings{Breaker: &admin.Breaker{MinAttempts: 2, FailureRate: 100, Hold: time.Hour, MaxHold: time.Hour}})
+		_, err := operator.Queues().Put(t.Context(), "mail", admin.QueueSettings{Breaker: &admin.Breaker{MinAttempts: 2, FailureRate: 100,
+			Hold: time.Hour, MaxHold: time.Hour}})
 		if err == nil {
-			_, err = operator.Schedules().Put(t.Context(), admin.ScheduleSpec{Name: "tick", Every: time.Minute, Missed: admin.MissedSkip, Task: pawl.RawTask{Type: "tick"}, Options: []pawl.Option{pawl.Queue("ticks")}})
+			_, err = operator.Schedules().Put(t.Context(), admin.ScheduleSpec{Name: "tick", Every: time.Minute, Missed: admin.MissedSkip,
+				Task: pawl.RawTask{Type: "tick"}, Options: []pawl.Option{pawl.Queue("ticks")}})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -274,8 +276,9 @@ func TestWebhooksReportAllKinds(t *testing.T) {
 			path, kind, queue string
 			count             int64
 		}{
-			{"/all", "task.dead", "mail", 2}, {"/all", "breaker.opened", "mail", 1}, {"/all", "breaker.closed", "mail", 1}, {"/all", "task.poisoned", "sms", 1},
-			{"/all", "schedule.missed", "ticks", 9}, {"/mail", "breaker.opened", "mail", 1}, {"/mail", "task.poisoned", "", 0}, {"/mail", "schedule.missed", "", 0},
+			{"/all", "task.dead", "mail", 2}, {"/all", "breaker.opened", "mail", 1}, {"/all", "breaker.closed", "mail", 1},
+			{"/all", "task.poisoned", "sms", 1}, {"/all", "schedule.missed", "ticks", 9}, {"/mail", "breaker.opened", "mail", 1},
+			{"/mail", "task.poisoned", "", 0}, {"/mail", "schedule.missed", "", 0},
 		} {
 			notices, n := w.hooks.received(c.path, c.kind)
 			if n != c.count || n > 0 && notices[0].Body.Data.Queue != c.queue {
@@ -318,7 +321,8 @@ func TestReceiverDownForAnHour(t *testing.T) {
 			t.Errorf("the one that is up was told of %d dead letters by %d notices", n, len(notices))
 		}
 		h, err := admin.New(w.anyone()).Webhooks().Get(t.Context(), "down")
-		if err != nil || h.Pending == 0 || h.Failures < 10 || h.LastStatus != http.StatusBadGateway || !strings.Contains(h.LastError, "502 Bad Gateway") {
+		if err != nil || h.Pending == 0 || h.Failures < 10 || h.LastStatus != http.StatusBadGateway || !strings.Contains(h.LastError,
+			"502 Bad Gateway") {
 			t.Errorf("down for an hour: %+v, %v", h, err)
 		}
 		w.hooks.answers(nil)
@@ -329,7 +333,8 @@ func TestReceiverDownForAnHour(t *testing.T) {
 			t.Errorf("the one that was down was told of %d dead letters by %d notices", n, len(notices))
 		}
 		last, err := admin.New(w.anyone()).Webhooks().Deliveries(t.Context(), "down")
-		if err != nil || len(last) == 0 || len(last) > 20 || last[0].Outcome != admin.WebhookDelivered || !slices.ContainsFunc(last, func(d *admin.WebhookDelivery) bool { return d.Attempts > 1 }) {
+		if err != nil || len(last) == 0 || len(last) > 20 || last[0].Outcome != admin.WebhookDelivered ||
+			!slices.ContainsFunc(last, func(d *admin.WebhookDelivery) bool { return d.Attempts > 1 }) {
 			t.Errorf("its deliveries: %v", err)
 			for _, d := range last {
 				t.Logf("%+v", *d)
@@ -347,7 +352,8 @@ func TestWebhooksDoNotWaitForEachOther(t *testing.T) {
 		w.start("n1", t.TempDir())
 		w.hook("/ok", admin.WebhookSpec{})
 		w.hook("/gone", admin.WebhookSpec{})
-		if _, err := admin.New(w.anyone()).Webhooks().Create(t.Context(), admin.WebhookSpec{Name: "nowhere", URL: "http://nowhere.test/secret"}); err != nil {
+		if _, err := admin.New(w.anyone()).Webhooks().Create(t.Context(), admin.WebhookSpec{Name: "nowhere",
+			URL: "http://nowhere.test/secret"}); err != nil {
 			t.Fatal(err)
 		}
 		w.hooks.answers(func(path string, _ int) int {
@@ -366,7 +372,8 @@ func TestWebhooksDoNotWaitForEachOther(t *testing.T) {
 		if err != nil || gone.DisabledAt.IsZero() || !strings.Contains(gone.DisabledReason, "410 Gone") {
 			t.Errorf("the one that is gone: %+v, %v", gone, err)
 		}
-		for _, line := range []string{`{namespace="default",state="active"} 1`, `{namespace="default",state="failing"} 1`, `{namespace="default",state="paused"} 0`, `{namespace="default",state="disabled"} 1`} {
+		for _, line := range []string{`{namespace="default",state="active"} 1`, `{namespace="default",state="failing"} 1`,
+			`{namespace="default",state="paused"} 0`, `{namespace="default",state="disabled"} 1`} {
 			if page := scrape(t, w.nodes["n1"]); !strings.Contains(page, "pawl_webhooks"+line) {
 				t.Errorf("the metrics don't say %s", line)
 			}
@@ -477,7 +484,8 @@ func TestPausedRotatedAndRemovedWebhooks(t *testing.T) {
 		if _, n := w.hooks.received("/a", "task.dead"); n != 0 {
 			t.Errorf("paused, it was told of %d", n)
 		}
-		if d, err := operator.Webhooks().Test(t.Context(), "a"); err != nil || d.Outcome != admin.WebhookDelivered || d.Status != http.StatusNoContent {
+		if d, err := operator.Webhooks().Test(t.Context(), "a"); err != nil || d.Outcome != admin.WebhookDelivered ||
+			d.Status != http.StatusNoContent {
 			t.Errorf("a test: %+v, %v", d, err)
 		}
 		fresh, err := admin.New(w.nodes["n3"].client()).Webhooks().RotateSecret(t.Context(), "a", admin.WebhookRotation{})
@@ -493,7 +501,8 @@ func TestPausedRotatedAndRemovedWebhooks(t *testing.T) {
 			t.Errorf("resumed, it was told of %d", n)
 		}
 		w.die("mail", 1) // within the pause after the last one
-		if _, _, err := operator.Webhooks().Update(t.Context(), "a", admin.WebhookChange{URL: "http://receiver.test/b", Queues: []string{"sms"}}); err != nil {
+		if _, _, err := operator.Webhooks().Update(t.Context(), "a", admin.WebhookChange{URL: "http://receiver.test/b",
+			Queues: []string{"sms"}}); err != nil {
 			t.Fatal(err)
 		}
 		w.hooks.knows("/b", fresh.Secret)

@@ -193,8 +193,9 @@ func (r *replicas) reached() (all []witness.Reach) {
 	return all
 }
 
-// lastOf returns the last entry in the log of a running replica, or one that is at least of.Index; of.Index if that is unknown. Its shard, which may
-// hang, is asked only if it has not applied that entry: there would be no time left to ask others.
+// lastOf returns the last entry in the log of a running replica, or one that is at least of.Index; of.Index if that is
+// unknown. Its shard, which may hang, is asked only if it has not applied that entry: there would be no time left to
+// ask others.
 func (r *replicas) lastOf(ctx context.Context, of witness.Reach) uint64 {
 	if rep := r.get(of.Shard); rep != nil && rep.id == of.Replica {
 		if at := rep.state.Applied().Index; at >= of.Index {

@@ -132,7 +132,8 @@ func (f *flows) startLonelyGroup() string {
 	f.t.Helper()
 	var g pawl.GroupSpec
 	for _, queue := range []string{"two", "one", "one", "one", "one"} {
-		g.Tasks = append(g.Tasks, pawl.Item{Args: pawl.RawTask{Type: "lonely"}, Options: []pawl.Option{pawl.Queue(queue), pawl.In(3 * time.Second)}})
+		g.Tasks = append(g.Tasks, pawl.Item{Args: pawl.RawTask{Type: "lonely"}, Options: []pawl.Option{pawl.Queue(queue),
+			pawl.In(3 * time.Second)}})
 	}
 	made, err := f.client.EnqueueGroup(f.t.Context(), g)
 	if err != nil {
@@ -213,7 +214,8 @@ func (f *flows) wholeGroups() error {
 		if err != nil {
 			return err
 		}
-		if g.Counts != (pawltype.GroupCounts{Members: 6, Cancelled: 6}) || g.State != pawltype.GroupCancelled || g.OnComplete.State != pawltype.FollowerDropped {
+		if g.Counts != (pawltype.GroupCounts{Members: 6, Cancelled: 6}) || g.State != pawltype.GroupCancelled ||
+			g.OnComplete.State != pawltype.FollowerDropped {
 			return fmt.Errorf("group %s is %s: %+v, %+v", id, g.State, g.Counts, g.OnComplete)
 		}
 	}

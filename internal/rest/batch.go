@@ -119,19 +119,23 @@ func acks(x *exchange) error {
 }
 
 func fails(x *exchange) error {
-	return settle(x, "fails", func(in *pawlv1.SettleRequest, good []*pawlv1.FailRequest) { in.Fails = good }, (*pawlv1.SettleResponse).GetFails)
+	return settle(x, "fails", func(in *pawlv1.SettleRequest, good []*pawlv1.FailRequest) { in.Fails = good },
+		(*pawlv1.SettleResponse).GetFails)
 }
 
 func extends(x *exchange) error {
-	return settle(x, "extends", func(in *pawlv1.SettleRequest, good []*pawlv1.ExtendRequest) { in.Extends = good }, (*pawlv1.SettleResponse).GetExtends)
+	return settle(x, "extends", func(in *pawlv1.SettleRequest, good []*pawlv1.ExtendRequest) { in.Extends = good },
+		(*pawlv1.SettleResponse).GetExtends)
 }
 
 func releases(x *exchange) error {
-	return settle(x, "releases", func(in *pawlv1.SettleRequest, good []*pawlv1.ReleaseRequest) { in.Releases = good }, (*pawlv1.SettleResponse).GetReleases)
+	return settle(x, "releases", func(in *pawlv1.SettleRequest, good []*pawlv1.ReleaseRequest) { in.Releases = good },
+		(*pawlv1.SettleResponse).GetReleases)
 }
 
 // settle serves the batch form of ack, fail, extend and release. Each item has its own result.
-func settle[T settled](x *exchange, field string, put func(*pawlv1.SettleRequest, []T), answers func(*pawlv1.SettleResponse) []*pawlv1.Settled) error {
+func settle[T settled](x *exchange, field string, put func(*pawlv1.SettleRequest, []T),
+	answers func(*pawlv1.SettleResponse) []*pawlv1.Settled) error {
 	b := batch[T]{field: field, most: contract.MaxSettle}
 	if err := b.read(x); err != nil {
 		return err

@@ -13,7 +13,9 @@ func TestRefusedItemsOfABatch(t *testing.T) {
 	read := func(items ...string) (*batch[*pawlv1.TaskSpec], error) {
 		m := &batch[*pawlv1.TaskSpec]{field: "tasks", most: 100}
 		body := `{"tasks":[` + strings.Join(items, ",") + `]}`
-		return m, apijson.Read([]byte(body), &apijson.Budget{Left: 1 << 20}, apijson.MaxListed, func(r *apijson.Reader, name string) error { return m.items(r) })
+		return m, apijson.Read([]byte(body), &apijson.Budget{Left: 1 << 20}, apijson.MaxListed, func(r *apijson.Reader, name string) error {
+			return m.items(r)
+		})
 	}
 	const good = `{"type":"a","queue":"q"}`
 	for bad, says := range map[string]string{
@@ -48,7 +50,9 @@ func TestRefusedItemsOfABatch(t *testing.T) {
 	}
 	m := &batch[*pawlv1.TaskSpec]{field: "tasks", most: 1}
 	made := &apijson.Budget{Left: 320 + 2*64} // enough for the list, but not for the task itself
-	err := apijson.Read([]byte(`{"tasks":[`+good+`]}`), made, apijson.MaxListed, func(r *apijson.Reader, name string) error { return m.items(r) })
+	err := apijson.Read([]byte(`{"tasks":[`+good+`]}`), made, apijson.MaxListed, func(r *apijson.Reader, name string) error {
+		return m.items(r)
+	})
 	if err != nil || len(m.refused) != 1 || m.refused[0] == nil {
 		t.Errorf("task that exceeds the memory budget: %v, %v, want it refused individually", m.refused, err)
 	}

@@ -74,7 +74,8 @@ func (x *exchange) discardRest() {
 }
 
 func tooLarge() error {
-	return &task.Error{Code: task.CodePayloadTooLarge, Field: "body", Message: task.Invalid("body", "more than %d bytes", contract.MaxMessage).Message}
+	return &task.Error{Code: task.CodePayloadTooLarge, Field: "body", Message: task.Invalid("body", "more than %d bytes",
+		contract.MaxMessage).Message}
 }
 
 // readBody reads a body of the announced size, or of unknown size if it is -1.

@@ -92,7 +92,8 @@ func readPages(w http.ResponseWriter, r *http.Request) {
 // Bodies that don't arrive time out whether they are read by REST, by a page, or by net/http after handlers that read none, such as
 // redirects to clean paths.
 func TestSlowBodiesTimeOutOnAllPaths(t *testing.T) {
-	for _, path := range []string{"POST /api/v1/tasks", "GET /healthz", "POST /read", "POST /unread", "GET /unread", "PUT //untidy", "POST /base/read", "POST /base", "POST /base//untidy"} {
+	for _, path := range []string{"POST /api/v1/tasks", "GET /healthz", "POST /read", "POST /unread", "GET /unread", "PUT //untidy",
+		"POST /base/read", "POST /base", "POST /base//untidy"} {
 		t.Run(path, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := serve(t, readPages)
@@ -146,7 +147,8 @@ func TestLargeBodiesWaitForMemory(t *testing.T) {
 				t.Fatalf("%s: %v", what, err)
 			}
 			answer, err := io.ReadAll(resp.Body)
-			if took := time.Since(began); err != nil || resp.StatusCode != code || !resp.Close || !strings.Contains(string(answer), words) || took != after {
+			if took := time.Since(began); err != nil || resp.StatusCode != code || !resp.Close || !strings.Contains(string(answer), words) ||
+				took != after {
 				t.Errorf("%s: got %s %s (%v) after %v, want %d %q after %v", what, resp.Status, answer, err, took, code, words, after)
 			}
 		}
@@ -178,12 +180,16 @@ func TestRefusedBodiesGetTheirAnswer(t *testing.T) {
 		head string
 		code int
 	}{
-		"no room, length known":   {fmt.Sprintf("POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n", len(long)), 503},
-		"no room, keep-alive":     {fmt.Sprintf("POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", len(long)), 503},
-		"no room, HTTP/1.0":       {fmt.Sprintf("POST /api/v1/tasks HTTP/1.0\r\nContent-Length: %d\r\n\r\n", len(long)), 503},
-		"no room, length unknown": {fmt.Sprintf("POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n", len(long)), 503},
-		"too long, by its length": {fmt.Sprintf("POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n", 20<<20), 413},
-		"no such path":            {fmt.Sprintf("POST /api/v1/nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n", len(long)), 404},
+		"no room, length known": {fmt.Sprintf("POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n",
+			len(long)), 503},
+		"no room, keep-alive": {fmt.Sprintf("POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", len(long)), 503},
+		"no room, HTTP/1.0":   {fmt.Sprintf("POST /api/v1/tasks HTTP/1.0\r\nContent-Length: %d\r\n\r\n", len(long)), 503},
+		"no room, length unknown": {fmt.Sprintf("POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: "+
+			"chunked\r\n\r\n%x\r\n", len(long)), 503},
+		"too long, by its length": {fmt.Sprintf("POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n",
+			20<<20), 413},
+		"no such path": {fmt.Sprintf("POST /api/v1/nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n",
+			len(long)), 404},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -217,11 +223,13 @@ func TestRefusedBodiesGetTheirAnswer(t *testing.T) {
 // A body is read in full whether or not its length is known, in pieces of any size, up to the maximum size of a message.
 func TestBodiesOfAllSizes(t *testing.T) {
 	long := bytes.Repeat([]byte("pawl"), (contract.MaxMessage+8)/4)
-	for _, size := range []int{0, 1, contract.SmallMessage - 1, contract.SmallMessage, contract.SmallMessage + 1, growth, growth + 1, contract.MaxMessage - 1, contract.MaxMessage, contract.MaxMessage + 1} {
+	for _, size := range []int{0, 1, contract.SmallMessage - 1, contract.SmallMessage, contract.SmallMessage + 1, growth, growth + 1,
+		contract.MaxMessage - 1, contract.MaxMessage, contract.MaxMessage + 1} {
 		for name, known := range map[string]int64{"announced": int64(size), "not announced": -1} {
 			for _, piece := range []int{1000, 1 << 20, 1 << 30} {
 				room := admission.NewMemoryPool(4 * contract.MaxMessage)
-				x := exchange{server: &server{Config: Config{Large: room, Namespace: anyNamespace}}, ctx: t.Context(), r: httptest.NewRequest("POST", "/", pieces{bytes.NewReader(long[:size]), piece}), w: httptest.NewRecorder()}
+				x := exchange{server: &server{Config: Config{Large: room, Namespace: anyNamespace}}, ctx: t.Context(), r: httptest.NewRequest("POST",
+					"/", pieces{bytes.NewReader(long[:size]), piece}), w: httptest.NewRecorder()}
 				x.conn, x.r.ContentLength = http.NewResponseController(x.w), known
 				got, err := x.body()
 				now, most := room.InUse()
@@ -229,7 +237,8 @@ func TestBodiesOfAllSizes(t *testing.T) {
 				if tooLong := size > contract.MaxMessage; (err != nil) != tooLong || err == nil && !bytes.Equal(got, long[:size]) {
 					t.Errorf("body of %d bytes, %s, in pieces of %d: got %d, %v", size, name, piece, len(got), err)
 				}
-				if small := size < contract.SmallMessage || known >= 0 && (size == contract.SmallMessage || size > contract.MaxMessage); (most == 0) != small {
+				if small := size < contract.SmallMessage || known >= 0 && (size == contract.SmallMessage ||
+					size > contract.MaxMessage); (most == 0) != small {
 					t.Errorf("body of %d bytes, %s: %d bytes of memory were used at the peak", size, name, most)
 				}
 				if err == nil && most != 0 && now != int64(bodyMemory(cap(got))) {

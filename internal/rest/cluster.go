@@ -18,7 +18,9 @@ func listShards(x *exchange) error {
 
 // listAll answers with a part of the cluster as a list of one page.
 func listAll[T proto.Message](x *exchange, of func(*pawlv1.GetClusterResponse) []T) error {
-	got, err := ask[*pawlv1.GetClusterRequest, *pawlv1.GetClusterResponse](x, x.on.RPC, func(in *pawlv1.GetClusterRequest) error { return x.request(in) })
+	got, err := ask[*pawlv1.GetClusterRequest, *pawlv1.GetClusterResponse](x, x.on.RPC, func(in *pawlv1.GetClusterRequest) error {
+		return x.request(in)
+	})
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,9 @@ import (
 const headerAge = "Pawl-Age"
 
 func getTask(x *exchange) error {
-	got, err := ask[*pawlv1.GetTaskRequest, *pawlv1.GetTaskResponse](x, x.on.RPC, func(in *pawlv1.GetTaskRequest) error { return x.request(in) })
+	got, err := ask[*pawlv1.GetTaskRequest, *pawlv1.GetTaskResponse](x, x.on.RPC, func(in *pawlv1.GetTaskRequest) error {
+		return x.request(in)
+	})
 	if err != nil {
 		return err
 	}

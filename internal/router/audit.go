@@ -19,7 +19,8 @@ const maxAuditBytes = 4 << 20
 
 // Audit returns up to limit entries of all shards after a place, newest first; nil: from the newest. More is where the list continues, nil
 // at its end. A page may be empty and yet not be the last. What was done to a task is in the task's own shard, and only that one is asked.
-func (l *AuditLog) Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (list verb.Partial[broker.AuditList], at []broker.Stamp, err error) {
+func (l *AuditLog) Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace,
+	limit int) (list verb.Partial[broker.AuditList], at []broker.Stamp, err error) {
 	shards := l.shardsOf(q)
 	answers, err := verb.AskShards(ctx, shards, func(ctx context.Context, i int) (out AuditRead, err error) {
 		if shards[i] == forward.SystemShard {

@@ -86,7 +86,9 @@ func pair(b *testing.B, far bool) *Router {
 		verbtest.OnSystem(on, claim.ClaimTasks, there.claim)
 		ServeBy(on, parts)
 		hot.On(there, parts)
-		routers[i] = New(Config{Node: uint32(i + 1), Parts: parts, Broker: there, Map: instantMap{}, Peers: wires[i], NotSent: func(error) bool { return false },
+		routers[i] = New(Config{Node: uint32(i + 1), Parts: parts, Broker: there, Map: instantMap{}, Peers: wires[i], NotSent: func(error) bool {
+			return false
+		},
 			SystemLeader: func() uint32 { return 0 }})
 		b.Cleanup(routers[i].Close)
 	}
@@ -137,7 +139,8 @@ func BenchmarkRemoteEnqueue100(b *testing.B) {
 	r := pair(b, true)
 	specs := make([]task.Spec, 100)
 	for i := range specs {
-		specs[i] = task.Spec{Type: "mail", Queue: "default", Payload: make([]byte, 1024), Priority: task.Normal, RequestID: task.NewID(1, 1, uint64(i))}
+		specs[i] = task.Spec{Type: "mail", Queue: "default", Payload: make([]byte, 1024), Priority: task.Normal,
+			RequestID: task.NewID(1, 1, uint64(i))}
 	}
 	b.ReportAllocs()
 	b.SetBytes(100 * 1024)

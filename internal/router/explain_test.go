@@ -57,10 +57,12 @@ func TestExplainWithoutLeader(t *testing.T) {
 				!strings.Contains(why.Detail, "the task was ready at most 1s ago") {
 				t.Errorf("node %d: reason = %+v, want no leader, with details", n+1, why)
 			}
-			if e, _, err := f.Nodes[n+1].Explain(ctx, routertest.Namespace, ids[1]); err != nil || e.State != task.Cancelled || len(e.Reasons) != 1 || e.Reasons[0].Code != task.WhyEnded {
+			if e, _, err := f.Nodes[n+1].Explain(ctx, routertest.Namespace, ids[1]); err != nil || e.State != task.Cancelled ||
+				len(e.Reasons) != 1 || e.Reasons[0].Code != task.WhyEnded {
 				t.Errorf("node %d: Explain of a cancelled task = %+v, %v", n+1, e, err)
 			}
-			if e, _, err := f.Nodes[n+1].ExplainQueue(ctx, 1, routertest.Namespace, "q"); err != nil || !e.Partial || len(e.Reasons) != 1 || e.Reasons[0].Code != task.WhyNoLeader {
+			if e, _, err := f.Nodes[n+1].ExplainQueue(ctx, 1, routertest.Namespace, "q"); err != nil || !e.Partial || len(e.Reasons) != 1 ||
+				e.Reasons[0].Code != task.WhyNoLeader {
 				t.Errorf("node %d: ExplainQueue without a leader = %+v, %v", n+1, e, err)
 			}
 		}
@@ -124,7 +126,8 @@ func TestExplainWithoutReplicas(t *testing.T) {
 			}
 		})
 		e, _, err := f.Nodes[4].Explain(ctx, routertest.Namespace, ids[0])
-		if err != nil || e.ID != ids[0] || e.State != 0 || len(e.Reasons) != 1 || e.Reasons[0].Code != task.WhyNoLeader || !strings.Contains(e.Reasons[0].Detail, "so its state is unknown") {
+		if err != nil || e.ID != ids[0] || e.State != 0 || len(e.Reasons) != 1 || e.Reasons[0].Code != task.WhyNoLeader ||
+			!strings.Contains(e.Reasons[0].Detail, "so its state is unknown") {
 			t.Errorf("Explain on a node that is cut off = %+v, %v", e, err)
 		}
 		f.With(func() { f.Network = nil })
@@ -132,7 +135,8 @@ func TestExplainWithoutReplicas(t *testing.T) {
 			t.Errorf("Explain of a task that does not exist: %v, want not found", err)
 		}
 		f.Lead(1, 0)
-		if e, _, err := f.Nodes[4].Explain(ctx, routertest.Namespace, task.NewID(1, 9, 9)); err != nil || e.State != 0 || !strings.Contains(e.Reasons[0].Detail, "did not have the task") {
+		if e, _, err := f.Nodes[4].Explain(ctx, routertest.Namespace, task.NewID(1, 9, 9)); err != nil || e.State != 0 ||
+			!strings.Contains(e.Reasons[0].Detail, "did not have the task") {
 			t.Errorf("Explain without a leader, of a task that does not exist = %+v, %v", e, err)
 		}
 	})

@@ -23,7 +23,8 @@ type logs struct {
 	refusal error
 }
 
-func (b logs) Audit(_ context.Context, id uint32, _ broker.AuditQuery, _ *broker.AuditPlace, _ int) (page broker.AuditPage, at broker.Stamp, err error) {
+func (b logs) Audit(_ context.Context, id uint32, _ broker.AuditQuery, _ *broker.AuditPlace, _ int) (page broker.AuditPage,
+	at broker.Stamp, err error) {
 	if node, _, _ := b.Leader(id); node != uint64(b.M.Number) {
 		return page, at, &broker.NotLeader{Shard: id, Node: uint32(node)}
 	}
@@ -94,7 +95,8 @@ func TestAuditOfAllShards(t *testing.T) {
 		}
 		f.With(func() { f.Shards[1].Leader = 0 })
 		began := time.Now()
-		if list, at, err := f.Nodes[1].Audit(ctx, broker.AuditQuery{}, nil, 10); err != nil || len(list.Value.Records) != 2 || len(at) != 2 || fmt.Sprint(list.Missing) != "[shard 1]" || !strings.Contains(list.Missing[0].Why, "has no leader") {
+		if list, at, err := f.Nodes[1].Audit(ctx, broker.AuditQuery{}, nil, 10); err != nil || len(list.Value.Records) != 2 || len(at) != 2 ||
+			fmt.Sprint(list.Missing) != "[shard 1]" || !strings.Contains(list.Missing[0].Why, "has no leader") {
 			t.Errorf("while shard 1 has no leader, the audit log has %+v, at %v, %v", list, at, err)
 		}
 		if took := time.Since(began); took > verb.PartTime {
@@ -102,7 +104,8 @@ func TestAuditOfAllShards(t *testing.T) {
 		}
 		f.With(func() { f.Shards[1].Leader = 1 })
 		brokers[2].refusal = task.Invalid("q", "is refused")
-		if _, _, err := f.Nodes[1].Audit(ctx, broker.AuditQuery{}, nil, 10); !errors.Is(err, task.ErrInvalidArgument) || err.Error() != brokers[2].refusal.Error() {
+		if _, _, err := f.Nodes[1].Audit(ctx, broker.AuditQuery{}, nil, 10); !errors.Is(err, task.ErrInvalidArgument) ||
+			err.Error() != brokers[2].refusal.Error() {
 			t.Errorf("Audit with a refusal = %v, want it alone", err)
 		}
 	})
@@ -119,7 +122,8 @@ func TestAuditOfATask(t *testing.T) {
 			query   broker.AuditQuery
 			records int
 			missing string
-		}{{of(task.OnTask, 2), 1, "[]"}, {of(task.OnGroup, 2), 2, "[shard 1]"}, {of(task.OnTask, 9), 2, "[shard 1]"}, {of(task.OnTask, 0), 2, "[shard 1]"}} {
+		}{{of(task.OnTask, 2), 1, "[]"}, {of(task.OnGroup, 2), 2, "[shard 1]"}, {of(task.OnTask, 9), 2, "[shard 1]"},
+			{of(task.OnTask, 0), 2, "[shard 1]"}} {
 			began := time.Now()
 			list, at, err := f.Nodes[1].Audit(context.Background(), c.query, nil, 10)
 			if err != nil || len(list.Value.Records) != c.records || len(at) != c.records || fmt.Sprint(list.Missing) != c.missing {

@@ -54,15 +54,20 @@ func TestOnceKeysAreFound(t *testing.T) {
 		err   error
 	}{
 		{"here", []onceSays{done}, nil, "once in 1", broker.OnceDone, nil},
-		{"refused", []onceSays{says(broker.OnceAnswer{State: broker.OnceAway}, routertest.ErrAway)}, nil, "once in 1", broker.OnceAway, routertest.ErrAway},
+		{"refused", []onceSays{says(broker.OnceAnswer{State: broker.OnceAway}, routertest.ErrAway)}, nil, "once in 1", broker.OnceAway,
+			routertest.ErrAway},
 		{"in the shard of the slot", []onceSays{away, moved, done}, nil, "once in 1, once in 1, once in 2", broker.OnceDone, nil},
 		{"where its slot was", []onceSays{away, done}, nil, "once in 1, once in 1", broker.OnceDone, nil},
 		{"its queue can't be placed", []onceSays{lost}, nil, "once in 1, place none", 0, routertest.ErrAway},
 		{"held", []onceSays{away, moved, far(3)}, nil, "once in 1, once in 1, once in 2, holds in 3", broker.OnceHeld, nil},
-		{"held by one that has ended", []onceSays{away, moved, far(3), done}, task.ErrNotFound, "once in 1, once in 1, once in 2, holds in 3, once in 2", broker.OnceDone, nil},
-		{"held in a shard that nobody has", []onceSays{away, moved, far(77), done}, nil, "once in 1, once in 1, once in 2, once in 2", broker.OnceDone, nil},
-		{"nobody knows of the holder", []onceSays{away, moved, far(3)}, routertest.ErrAway, "once in 1, once in 1, once in 2, holds in 3", broker.OnceHeld, routertest.ErrAway},
-		{"the shard is not the queue's any more", []onceSays{away, says(broker.OnceAnswer{}, movedQueue), done}, nil, "once in 1, once in 1, once in 2", broker.OnceDone, nil},
+		{"held by one that has ended", []onceSays{away, moved, far(3), done}, task.ErrNotFound,
+			"once in 1, once in 1, once in 2, holds in 3, once in 2", broker.OnceDone, nil},
+		{"held in a shard that nobody has", []onceSays{away, moved, far(77), done}, nil, "once in 1, once in 1, once in 2, once in 2",
+			broker.OnceDone, nil},
+		{"nobody knows of the holder", []onceSays{away, moved, far(3)}, routertest.ErrAway, "once in 1, once in 1, once in 2, holds in 3",
+			broker.OnceHeld, routertest.ErrAway},
+		{"the shard is not the queue's any more", []onceSays{away, says(broker.OnceAnswer{}, movedQueue), done}, nil,
+			"once in 1, once in 1, once in 2", broker.OnceDone, nil},
 	} {
 		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 			script := &onceScript{Script: s, says: c.says}
@@ -74,7 +79,8 @@ func TestOnceKeysAreFound(t *testing.T) {
 				}
 				return c.holds == nil, c.holds
 			})
-			out, _, err := m.Once(context.Background(), broker.OnceCall{Verb: broker.OnceBegin, Key: "k", Hold: broker.Hold{Namespace: routertest.Namespace, ID: task.NewID(1, 1, 1)}})
+			out, _, err := m.Once(context.Background(), broker.OnceCall{Verb: broker.OnceBegin, Key: "k",
+				Hold: broker.Hold{Namespace: routertest.Namespace, ID: task.NewID(1, 1, 1)}})
 			for i, call := range script.calls { // a shard that the slot has left begins no key, whatever its copy of the queue says
 				if call.Left != (i == 1) {
 					t.Errorf("%s: call %d says that the slot has left: %t", c.name, i+1, call.Left)
@@ -83,7 +89,8 @@ func TestOnceKeysAreFound(t *testing.T) {
 			if got := s.Was(); got != c.want || out.State != c.state || !errors.Is(err, c.err) || len(script.says) > 0 {
 				t.Errorf("%s: calls %s, state %d, error %v; want %s, state %d, %v", c.name, got, out.State, err, c.want, c.state, c.err)
 			}
-			for i, call := range script.calls { // the claim's own shard knows the holder, the others are told. Each is told by which queue it was chosen
+			// the claim's own shard knows the holder, the others are told. Each is told by which queue it was chosen
+			for i, call := range script.calls {
 				there := !strings.HasSuffix(strings.Split(c.want, ", ")[min(i, 1)], "1") || i > 1
 				told := call.By != nil && *call.By == holder(3)
 				if told != there || !there && call.By != nil || (call.Queue == "spread") != (i > 0) || i == 0 && call.Queue != "" {
@@ -103,7 +110,8 @@ func TestOnceKeysAreFound(t *testing.T) {
 	})
 }
 
-var movedQueue = forward.MovedTo(queues.Queue{Namespace: routertest.Namespace, Name: "spread", Shard: 2, Config: task.QueueConfig{Version: 4}})
+var movedQueue = forward.MovedTo(queues.Queue{Namespace: routertest.Namespace, Name: "spread", Shard: 2,
+	Config: task.QueueConfig{Version: 4}})
 
 // A moving slot is waited for, as long as the caller has time.
 func TestOnceKeysOfMovingSlots(t *testing.T) {
@@ -128,9 +136,11 @@ func TestOnceKeysOfMovingSlots(t *testing.T) {
 			m.Fleet.Queues["spread"] = m.Copy["spread"]
 			began := time.Now()
 			m.UseBroker(&onceLater{Script: s, there: func() bool { return c.comes > 0 && time.Since(began) >= c.comes }})
-			out, _, err := m.Once(ctx, broker.OnceCall{Verb: broker.OnceBegin, Key: "k", Hold: broker.Hold{Namespace: routertest.Namespace, ID: task.NewID(1, 1, 1)}})
+			out, _, err := m.Once(ctx, broker.OnceCall{Verb: broker.OnceBegin, Key: "k", Hold: broker.Hold{Namespace: routertest.Namespace,
+				ID: task.NewID(1, 1, 1)}})
 			took := time.Since(began)
-			if came := c.comes > 0; came != (err == nil) || !came && !errors.Is(err, broker.ErrSlotMoved) || (out.State == broker.OnceDone) != came || took < c.least || took > c.most {
+			if came := c.comes > 0; came != (err == nil) || !came && !errors.Is(err, broker.ErrSlotMoved) ||
+				(out.State == broker.OnceDone) != came || took < c.least || took > c.most {
 				t.Errorf("%s: state %d, %v after %s", c.name, out.State, err, took)
 			}
 		})

@@ -20,8 +20,8 @@ type Operations struct {
 	since   func(ns string) uint64 // the version since which a namespace exists
 }
 
-// StartOperation creates an operation, which runs from now on. If it moves tasks to a queue, that is created if need be, but only now: see RunStep. spec.Total is
-// counted here.
+// StartOperation creates an operation, which runs from now on. If it moves tasks to a queue, that is created if need
+// be, but only now: see RunStep. spec.Total is counted here.
 func (o *Operations) StartOperation(ctx context.Context, ns string, spec broker.OperationSpec) (broker.OperationView, broker.Stamp, error) {
 	home, err := o.forward.FirstShard()
 	if err == nil && spec.Action == task.Move {
@@ -44,8 +44,8 @@ func (o *Operations) StartOperation(ctx context.Context, ns string, spec broker.
 	return out.View, out.At, err
 }
 
-// RunStep runs a step of an operation in a shard. A step that would move tasks to a queue that was deleted is refused, or it would create the
-// queue again, where nobody may look for them. Tasks that are on their way are waited for.
+// RunStep runs a step of an operation in a shard. A step that would move tasks to a queue that was deleted is refused,
+// or it would create the queue again, where nobody may look for them. Tasks that are on their way are waited for.
 func (o *Operations) RunStep(ctx context.Context, shard uint32, ns string, c broker.StepCall) (broker.StepAnswer, error) {
 	gone := false
 	if c.Action == task.Move {
@@ -69,6 +69,8 @@ func (o *Operations) Operation(ctx context.Context, ns string, id task.ID, wait 
 	show := func(ctx context.Context, wait time.Duration) (broker.Shown[broker.OperationView], error) {
 		return broker.ShowOperation.Call(ctx, o.forward, broker.OperationWait{OnOperation: broker.OnOperation{Namespace: ns, ID: id}, Wait: wait})
 	}
-	out, err := forward.Wait(ctx, o.forward, wait, show, func(out broker.Shown[broker.OperationView]) bool { return out.View.State != broker.OperationRunning })
+	out, err := forward.Wait(ctx, o.forward, wait, show, func(out broker.Shown[broker.OperationView]) bool {
+		return out.View.State != broker.OperationRunning
+	})
 	return out.View, out.At, err
 }

@@ -32,7 +32,8 @@ func answer(s *routertest.Script, counts map[uint32]broker.Matches, countErr, st
 	verbtest.On(s.Answers, broker.StartOperation, func(_ context.Context, q *broker.NewOperation) (broker.Shown[broker.OperationView], error) {
 		s.Note("start in %d", q.Shard)
 		*started = *q
-		return broker.Shown[broker.OperationView]{View: broker.OperationView{Operation: &broker.Operation{ID: routertest.Asked}}, Stamped: broker.Stamped{At: routertest.At(q.Shard)}}, startErr
+		return broker.Shown[broker.OperationView]{View: broker.OperationView{Operation: &broker.Operation{ID: routertest.Asked}},
+			Stamped: broker.Stamped{At: routertest.At(q.Shard)}}, startErr
 	})
 	return started
 }
@@ -54,14 +55,20 @@ func TestStartOperation(t *testing.T) {
 		total              int64
 		soFar              bool
 	}{
-		{"all are counted", broker.OperationSpec{Action: task.Replay}, map[uint32]broker.Matches{1: dead(2, nil), 3: dead(5, nil)}, nil, nil, "start in 1", nil, 7, false},
-		{"not all are counted", broker.OperationSpec{Action: task.Replay}, map[uint32]broker.Matches{1: dead(2, nil), 2: dead(3, []byte{1})}, nil, nil, "start in 1", nil, 5, true},
+		{"all are counted", broker.OperationSpec{Action: task.Replay}, map[uint32]broker.Matches{1: dead(2, nil), 3: dead(5, nil)}, nil, nil,
+			"start in 1", nil, 7, false},
+		{"not all are counted", broker.OperationSpec{Action: task.Replay}, map[uint32]broker.Matches{1: dead(2, nil), 2: dead(3, []byte{1})}, nil,
+			nil, "start in 1", nil, 5, true},
 		{"to a known queue", broker.OperationSpec{Action: task.Move, ToQueue: "two"}, nil, nil, nil, "start in 1", nil, 0, false},
 		{"to a new queue", broker.OperationSpec{Action: task.Move, ToQueue: "new"}, nil, nil, nil, "place new, start in 1", nil, 0, false},
-		{"to a queue that can't be created", broker.OperationSpec{Action: task.Move, ToQueue: "none"}, nil, nil, nil, "place none", routertest.ErrAway, 0, false},
-		{"a queue that is not for this action", broker.OperationSpec{Action: task.Replay, ToQueue: "none"}, nil, nil, nil, "start in 1", nil, 0, false},
-		{"a shard that can't count", broker.OperationSpec{Action: task.Replay}, nil, task.ErrInvalidArgument, nil, "", task.ErrInvalidArgument, 0, false},
-		{"a home that refuses", broker.OperationSpec{Action: task.Replay}, nil, nil, task.ErrWrongState, "start in 1", task.ErrWrongState, 0, false},
+		{"to a queue that can't be created", broker.OperationSpec{Action: task.Move, ToQueue: "none"}, nil, nil, nil, "place none",
+			routertest.ErrAway, 0, false},
+		{"a queue that is not for this action", broker.OperationSpec{Action: task.Replay, ToQueue: "none"}, nil, nil, nil, "start in 1", nil, 0,
+			false},
+		{"a shard that can't count", broker.OperationSpec{Action: task.Replay}, nil, task.ErrInvalidArgument, nil, "", task.ErrInvalidArgument, 0,
+			false},
+		{"a home that refuses", broker.OperationSpec{Action: task.Replay}, nil, nil, task.ErrWrongState, "start in 1", task.ErrWrongState, 0,
+			false},
 	} {
 		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 			started := answer(s, c.counts, c.countErr, c.startErr)
@@ -77,7 +84,8 @@ func TestStartOperation(t *testing.T) {
 				t.Errorf("%s: %+v at %+v", c.what, view, at)
 			}
 			got := fmt.Sprint(started.Namespace, " ", started.Spec.Total, " ", started.Spec.TotalSoFar, " ", started.Spec.Until)
-			if want := fmt.Sprint(routertest.Namespace, " ", c.total, " ", c.soFar, " ", []broker.ShardTime{{Shard: 1, At: 101}, {Shard: 2, At: 102}, {Shard: 3, At: 103}}); got != want {
+			if want := fmt.Sprint(routertest.Namespace, " ", c.total, " ", c.soFar, " ", []broker.ShardTime{{Shard: 1, At: 101}, {Shard: 2, At: 102},
+				{Shard: 3, At: 103}}); got != want {
 				t.Errorf("%s: started with %s, want %s", c.what, got, want)
 			}
 		})
@@ -100,16 +108,18 @@ func TestStartWithoutAShard(t *testing.T) {
 			return count(ctx, c)
 		}
 		began := time.Now()
-		_, _, err := m.Operations.StartOperation(bg, routertest.Namespace, broker.OperationSpec{Action: task.Replay, Filter: broker.Filter{Queue: "one"}})
+		_, _, err := m.Operations.StartOperation(bg, routertest.Namespace, broker.OperationSpec{Action: task.Replay,
+			Filter: broker.Filter{Queue: "one"}})
 		got := fmt.Sprint(started.Spec.Total, " ", started.Spec.TotalSoFar, " ", started.Spec.Until)
-		if want := fmt.Sprint(7, " ", true, " ", []broker.ShardTime{{Shard: 1, At: 101}, {Shard: 3, At: 103}}); err != nil || got != want || time.Since(began) != verb.PartTime {
+		if want := fmt.Sprint(7, " ", true, " ", []broker.ShardTime{{Shard: 1, At: 101}, {Shard: 3, At: 103}}); err != nil || got != want ||
+			time.Since(began) != verb.PartTime {
 			t.Errorf("started with %s after %s, %v, want %s", got, time.Since(began), err, want)
 		}
 	})
 }
 
-// A step that moves tasks to a queue that was deleted is refused, and creates no queue: but first, tasks that are on their way are waited for, and a
-// step that was done before gives its answer.
+// A step that moves tasks to a queue that was deleted is refused, and creates no queue: but first, tasks that are on
+// their way are waited for, and a step that was done before gives its answer.
 func TestStepToADeletedQueue(t *testing.T) {
 	moved := broker.StepAnswer{Tally: broker.Tally{Matched: 3}, Away: 3}
 	for _, c := range []struct {
@@ -123,12 +133,15 @@ func TestStepToADeletedQueue(t *testing.T) {
 		{"to a queue, with nothing left", broker.StepCall{Action: task.Move, ToQueue: "two", Count: 9}, broker.StepAnswer{Swept: true}, 9, nil},
 		{"of another action", broker.StepCall{Action: task.Replay, ToQueue: "gone", Count: 9}, broker.StepAnswer{}, 9, nil},
 		{"to a deleted queue", broker.StepCall{Action: task.Move, ToQueue: "gone", Count: 9}, broker.StepAnswer{}, 0, task.ErrInvalidArgument},
-		{"to a deleted queue, all done", broker.StepCall{Action: task.Move, ToQueue: "gone", Count: 9}, broker.StepAnswer{Swept: true}, 0, task.ErrInvalidArgument},
-		{"done before", broker.StepCall{Action: task.Move, ToQueue: "gone", Count: 9}, broker.StepAnswer{Tally: broker.Tally{Matched: 3, Done: 3}}, 0, nil},
+		{"to a deleted queue, all done", broker.StepCall{Action: task.Move, ToQueue: "gone", Count: 9}, broker.StepAnswer{Swept: true}, 0,
+			task.ErrInvalidArgument},
+		{"done before", broker.StepCall{Action: task.Move, ToQueue: "gone", Count: 9}, broker.StepAnswer{Tally: broker.Tally{Matched: 3,
+			Done: 3}}, 0, nil},
 		{"on their way", broker.StepCall{Action: task.Move, ToQueue: "gone", Count: 9}, broker.StepAnswer{Away: 1}, 0, nil},
 		{"arrived", broker.StepCall{Action: task.Move, ToQueue: "gone", Count: 9}, broker.StepAnswer{Tally: broker.Tally{Done: 1}}, 0, nil},
 		{"came back", broker.StepCall{Action: task.Move, ToQueue: "gone", Count: 9}, broker.StepAnswer{Tally: broker.Tally{Failed: 1}}, 0, nil},
-		{"skipped", broker.StepCall{Action: task.Move, ToQueue: "gone", Count: 9}, broker.StepAnswer{Tally: broker.Tally{Skipped: []broker.Skipped{{Count: 1}}}}, 0, nil},
+		{"skipped", broker.StepCall{Action: task.Move, ToQueue: "gone", Count: 9},
+			broker.StepAnswer{Tally: broker.Tally{Skipped: []broker.Skipped{{Count: 1}}}}, 0, nil},
 	} {
 		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 			m.Fleet.With(func() { m.Fleet.Queues["two"] = m.Copy["two"] })
@@ -153,7 +166,8 @@ func TestStepToADeletedQueue(t *testing.T) {
 func TestOperationsNeedAShard(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		m.Fleet.With(func() { clear(m.Fleet.Shards) })
-		if _, _, err := m.Operations.StartOperation(bg, routertest.Namespace, broker.OperationSpec{}); !errors.Is(err, task.ErrUnavailable) || s.Was() != "" {
+		if _, _, err := m.Operations.StartOperation(bg, routertest.Namespace, broker.OperationSpec{}); !errors.Is(err, task.ErrUnavailable) ||
+			s.Was() != "" {
 			t.Errorf("without shards: %v", err)
 		}
 	})
@@ -164,13 +178,15 @@ func TestOperation(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		id := task.NewID(2, 1, 1)
 		state, refused := broker.OperationRunning, error(nil)
-		verbtest.On(s.Answers, broker.ShowOperation, func(ctx context.Context, q *broker.OperationWait) (broker.Shown[broker.OperationView], error) {
+		verbtest.On(s.Answers, broker.ShowOperation, func(ctx context.Context, q *broker.OperationWait) (broker.Shown[broker.OperationView],
+			error) {
 			s.Note("show in %d for %v", q.ID.Shard(), q.Wait)
 			if q.ID != id || q.Namespace != routertest.Namespace {
 				t.Errorf("shown is %+v", q)
 			}
 			// Another node ends the wait early, because it stops.
-			return broker.Shown[broker.OperationView]{View: broker.OperationView{Operation: &broker.Operation{ID: id, State: state}}, Stamped: broker.Stamped{At: routertest.At(2)}}, refused
+			return broker.Shown[broker.OperationView]{View: broker.OperationView{Operation: &broker.Operation{ID: id, State: state}},
+				Stamped: broker.Stamped{At: routertest.At(2)}}, refused
 		})
 		for _, c := range []struct {
 			state operation.State

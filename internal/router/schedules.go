@@ -29,7 +29,8 @@ func OnSchedule(shard uint32, ns, name string) broker.OnSchedule {
 }
 
 // PutSchedule creates or replaces a schedule, or returns what that would do. The schedule must have its defaults filled in and be checked.
-func (s *Schedules) PutSchedule(ctx context.Context, by task.Author, ns string, put broker.SchedulePut) (broker.SchedulePutDone, broker.Stamp, error) {
+func (s *Schedules) PutSchedule(ctx context.Context, by task.Author, ns string, put broker.SchedulePut) (broker.SchedulePutDone,
+	broker.Stamp, error) {
 	name := put.Schedule.Name
 	home, err := s.forward.ShardByName(ctx, &broker.AtHome{OnSchedule: OnSchedule(0, ns, name)})
 	if err != nil && !errors.Is(err, task.ErrNotFound) {
@@ -48,16 +49,19 @@ func (s *Schedules) PutSchedule(ctx context.Context, by task.Author, ns string, 
 	}
 	out, err := withScheduleVersion(ctx, s, ns, name, home, func(h schedules.Home) (broker.ScheduleIsPut, error) {
 		put.Version = h.Version
-		return broker.PutSchedule.Call(ctx, s.forward, broker.SchedulePutCall{OnShard: broker.OnShard{Shard: h.Shard, Namespace: ns}, Authored: broker.Authored{By: by}, Put: put})
+		return broker.PutSchedule.Call(ctx, s.forward, broker.SchedulePutCall{OnShard: broker.OnShard{Shard: h.Shard, Namespace: ns},
+			Authored: broker.Authored{By: by}, Put: put})
 	})
 	return out.Done, out.At, err
 }
 
-func (s *Schedules) dryRunPut(ctx context.Context, ns string, home uint32, put broker.SchedulePut) (broker.SchedulePutDone, broker.Stamp, error) {
+func (s *Schedules) dryRunPut(ctx context.Context, ns string, home uint32, put broker.SchedulePut) (broker.SchedulePutDone,
+	broker.Stamp, error) {
 	if home == 0 {
 		shards := s.forward.Shards()
 		if len(shards) == 0 {
-			return broker.SchedulePutDone{}, broker.Stamp{}, task.Unavailable(time.Second, "schedule %q: there is no data shard yet", put.Schedule.Name)
+			return broker.SchedulePutDone{}, broker.Stamp{}, task.Unavailable(time.Second, "schedule %q: there is no data shard yet",
+				put.Schedule.Name)
 		}
 		home = shards[0]
 	}
@@ -69,7 +73,8 @@ func (s *Schedules) dryRunPut(ctx context.Context, ns string, home uint32, put b
 const MaxChanges = 10
 
 // withScheduleVersion registers a schedule's name and makes a call with the new version, again if another call was faster.
-func withScheduleVersion[T any](ctx context.Context, s *Schedules, ns, name string, wanted uint32, run func(schedules.Home) (T, error)) (out T, err error) {
+func withScheduleVersion[T any](ctx context.Context, s *Schedules, ns, name string, wanted uint32, run func(schedules.Home) (T,
+	error)) (out T, err error) {
 	for range MaxChanges {
 		home, err := schedules.Register.Call(ctx, s.forward, schedules.Naming{Place: schedules.Place{Namespace: ns, Name: name}, Shard: wanted})
 		if err != nil {
@@ -92,10 +97,12 @@ func (s *Schedules) DeleteSchedule(ctx context.Context, by task.Author, ns, name
 	var home schedules.Home
 	out, err := withScheduleVersion(ctx, s, ns, name, wanted, func(h schedules.Home) (broker.ScheduleDeleted, error) {
 		home = h
-		return broker.DeleteSchedule.Call(ctx, s.forward, broker.ScheduleDeletion{OnSchedule: OnSchedule(h.Shard, ns, name), Authored: broker.Authored{By: by}, Version: h.Version})
+		return broker.DeleteSchedule.Call(ctx, s.forward, broker.ScheduleDeletion{OnSchedule: OnSchedule(h.Shard, ns, name),
+			Authored: broker.Authored{By: by}, Version: h.Version})
 	})
 	if err == nil || errors.Is(err, task.ErrNotFound) && task.ScopeOf(ctx).All() { // otherwise it may exist for others
-		if _, bad := schedules.Drop.Call(ctx, s.forward, schedules.Naming{Place: schedules.Place{Namespace: ns, Name: name}, Version: home.Version}); bad != nil {
+		if _, bad := schedules.Drop.Call(ctx, s.forward, schedules.Naming{Place: schedules.Place{Namespace: ns, Name: name},
+			Version: home.Version}); bad != nil {
 			s.log.Info("a deleted schedule's name stays registered until it is used again", "schedule", name, "error", bad)
 		}
 	}
@@ -103,8 +110,10 @@ func (s *Schedules) DeleteSchedule(ctx context.Context, by task.Author, ns, name
 }
 
 // TriggerSchedule creates a task of a schedule now, and returns when it is created, whichever shard has its queue.
-func (s *Schedules) TriggerSchedule(ctx context.Context, by task.Author, ns, name string, request task.ID) (broker.Accepted, broker.Stamp, error) {
-	out, err := broker.TriggerSchedule.Call(ctx, s.forward, broker.ScheduleTrigger{AtHome: broker.AtHome{OnSchedule: OnSchedule(0, ns, name)}, Authored: broker.Authored{By: by}, Request: request})
+func (s *Schedules) TriggerSchedule(ctx context.Context, by task.Author, ns, name string, request task.ID) (broker.Accepted,
+	broker.Stamp, error) {
+	out, err := broker.TriggerSchedule.Call(ctx, s.forward, broker.ScheduleTrigger{AtHome: broker.AtHome{OnSchedule: OnSchedule(0, ns, name)},
+		Authored: broker.Authored{By: by}, Request: request})
 	if err != nil || out.Made.Message == nil {
 		return out.Made.Accepted, out.At, err
 	}

@@ -69,7 +69,8 @@ func onSchedules(t *testing.T, script scheduleScript, test func(s *scheduleScrip
 		s := &script
 		s.ScriptControl = routertest.ScriptControl{FakeControl: routertest.FakeControl{M: m}, Script: base}
 		m.UseControl(s)
-		verbtest.On(base.Answers, broker.ShowSchedule, func(ctx context.Context, q *broker.AtHome) (out broker.Shown[*broker.ScheduleView], err error) {
+		verbtest.On(base.Answers, broker.ShowSchedule, func(ctx context.Context, q *broker.AtHome) (out broker.Shown[*broker.ScheduleView],
+			err error) {
 			err, known := s.in[q.Shard]
 			if errors.Is(err, errHangs) {
 				<-ctx.Done()
@@ -84,7 +85,8 @@ func onSchedules(t *testing.T, script scheduleScript, test func(s *scheduleScrip
 			out.At = routertest.At(q.Shard)
 			return out, s.came("put", q.Shard, q.Put.Version)
 		})
-		verbtest.On(base.Answers, broker.DeleteSchedule, func(_ context.Context, q *broker.ScheduleDeletion) (out broker.ScheduleDeleted, err error) {
+		verbtest.On(base.Answers, broker.DeleteSchedule, func(_ context.Context, q *broker.ScheduleDeletion) (out broker.ScheduleDeleted,
+			err error) {
 			out.At = routertest.At(q.Shard)
 			return out, s.came("delete", q.Shard, q.Version)
 		})
@@ -115,7 +117,8 @@ func TestSchedulesAreFound(t *testing.T) {
 			ctx := task.WithScope(context.Background(), task.Scope{Queues: []string{"others"}})
 			began := time.Now()
 			home, err := m.ShardByName(ctx, &broker.AtHome{OnSchedule: router.OnSchedule(0, routertest.Namespace, "s")})
-			if home != c.want || !errors.Is(err, c.err) || s.Was() != "" || time.Since(began) > verb.PartTime || c.err == task.ErrUnavailable && !strings.Contains(err.Error(), `schedule "s": it is not known whether it exists: shard 2: did not`) {
+			if home != c.want || !errors.Is(err, c.err) || s.Was() != "" || time.Since(began) > verb.PartTime || c.err == task.ErrUnavailable &&
+				!strings.Contains(err.Error(), `schedule "s": it is not known whether it exists: shard 2: did not`) {
 				t.Errorf("home %d, in %v: found in shard %d, %v; want %d, %v", s.home, s.in, home, err, c.want, c.err)
 			}
 		})
@@ -162,13 +165,15 @@ func TestSchedulesArePut(t *testing.T) {
 	}
 	onSchedules(t, scheduleScript{}, func(s *scheduleScript, m *routertest.Member) {
 		clear(m.Fleet.Shards)
-		if _, _, err := m.Schedules.PutSchedule(context.Background(), task.Author{}, routertest.Namespace, dry); !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(), "no data shard yet") {
+		if _, _, err := m.Schedules.PutSchedule(context.Background(), task.Author{}, routertest.Namespace, dry); !errors.Is(err,
+			task.ErrUnavailable) || !strings.Contains(err.Error(), "no data shard yet") {
 			t.Errorf("PutSchedule without a data shard: %v, want unavailable", err)
 		}
 	})
 }
 
-// The name of a deleted schedule is removed from the system shard, unless the caller may not see all queues and the schedule may still exist.
+// The name of a deleted schedule is removed from the system shard, unless the caller may not see all queues and the
+// schedule may still exist.
 func TestSchedulesAreDeleted(t *testing.T) {
 	notFound := task.NotFound("schedule", "s")
 	for _, c := range []struct {
@@ -182,7 +187,8 @@ func TestSchedulesAreDeleted(t *testing.T) {
 		{"its name stays", scheduleScript{home: 2, forgets: routertest.ErrAway}, task.Scope{}, "delete 1 in 2, forget 1", nil},
 		{"outrun", scheduleScript{home: 2, raced: 1}, task.Scope{}, "delete 1 in 2, delete 2 in 2, forget 2", nil},
 		{"it is gone", scheduleScript{home: 2, done: notFound}, task.Scope{}, "delete 1 in 2, forget 1", notFound},
-		{"it is gone for who sees some queues", scheduleScript{home: 2, done: notFound}, task.Scope{Queues: []string{"a"}}, "delete 1 in 2", notFound},
+		{"it is gone for who sees some queues", scheduleScript{home: 2, done: notFound}, task.Scope{Queues: []string{"a"}},
+			"delete 1 in 2", notFound},
 		{"refused", scheduleScript{home: 2, done: routertest.ErrAway}, task.Scope{}, "delete 1 in 2", routertest.ErrAway},
 		{"nobody knows it", scheduleScript{}, task.Scope{}, "", notFound},
 	} {
@@ -213,12 +219,14 @@ func TestSchedulesAreTriggered(t *testing.T) {
 		{"elsewhere in vain", broker.Triggered{Message: carried("away", "one")}, nil, "enqueue [away] in 1", routertest.ErrAway},
 		{"its queue can't be placed", broker.Triggered{Message: carried("job", "none")}, nil, "place none", routertest.ErrAway},
 		{"another holds its key", broker.Triggered{Message: carried("met", "one")}, nil, "enqueue [met] in 1", overlaps},
-		{"another holds its key, but the task was refused", broker.Triggered{Message: carried("metaway", "one")}, nil, "enqueue [metaway] in 1", routertest.ErrAway},
+		{"another holds its key, but the task was refused", broker.Triggered{Message: carried("metaway", "one")}, nil, "enqueue [metaway] in 1",
+			routertest.ErrAway},
 		{"refused", broker.Triggered{Message: carried("job", "one")}, routertest.ErrAway, "", routertest.ErrAway},
 	} {
 		onSchedules(t, scheduleScript{home: 2}, func(s *scheduleScript, m *routertest.Member) {
 			s.Refused["away"], s.Refused["metaway"] = routertest.ErrAway, routertest.ErrAway
-			verbtest.On(s.Answers, broker.TriggerSchedule, func(_ context.Context, q *broker.ScheduleTrigger) (out broker.ScheduleTriggered, err error) {
+			verbtest.On(s.Answers, broker.TriggerSchedule, func(_ context.Context, q *broker.ScheduleTrigger) (out broker.ScheduleTriggered,
+				err error) {
 				out.Made, out.At = c.made, routertest.At(q.Shard)
 				return out, c.err
 			})

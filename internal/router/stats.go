@@ -39,8 +39,9 @@ func (s *Stats) Trends(ctx context.Context, ns string, names []string, w stats.W
 	return summed(ctx, s.forward, stats.ReadTrends, stats.QueuesReading{Namespace: ns, Names: names, Window: w})
 }
 
-// byShard returns what each shard has reported, and adds the shards without a report to what is missing. Of several reports on a shard, that of
-// the last leader counts: an earlier one may have answered before it knew, or before the new one led.
+// byShard returns what each shard has reported, and adds the shards without a report to what is missing. Of several
+// reports on a shard, that of the last leader counts: an earlier one may have answered before it knew, or before the
+// new one led.
 func byShard[T any](all PerShard[T], shards []uint32) (out verb.Partial[[]T]) {
 	last := map[uint32]verb.OfShard[T]{}
 	for _, of := range all.Shards {

@@ -33,14 +33,16 @@ func TestStatsOfAllNodes(t *testing.T) {
 			}
 			return n, len(all.Value.Late), all.Missing
 		}
-		for q, want := range map[stats.Queue]string{{Namespace: routertest.Namespace, Name: "sms"}: "60 0 []", {Namespace: routertest.Namespace}: "66 3 []", {Namespace: "other"}: "0 0 []"} {
+		for q, want := range map[stats.Queue]string{{Namespace: routertest.Namespace, Name: "sms"}: "60 0 []",
+			{Namespace: routertest.Namespace}: "66 3 []", {Namespace: "other"}: "0 0 []"} {
 			n, late, missing := enqueued(q)
 			if got := fmt.Sprint(n, late, missing); got != want {
 				t.Errorf("stats of %+v: enqueued, late and missing are %s, want %s", q, got, want)
 			}
 		}
 		names := []string{"sms", "none", "mail"}
-		briefs, trends := r.Stats.Briefs(ctx, routertest.Namespace, names).Value, r.Stats.Trends(ctx, routertest.Namespace, names, stats.Hour).Value
+		briefs, trends := r.Stats.Briefs(ctx, routertest.Namespace, names).Value, r.Stats.Trends(ctx, routertest.Namespace,
+			names, stats.Hour).Value
 		for i, want := range []uint64{60, 0, 6} {
 			trend := uint64(0)
 			for _, s := range trends[i].Steps {
@@ -55,12 +57,14 @@ func TestStatsOfAllNodes(t *testing.T) {
 			got := r.Stats.NamespaceStatus(ctx, routertest.Namespace)
 			if got.Value.Ready != ready || fmt.Sprint(got.Missing) != missing || ready > 0 && len(got.Value.Queues) != 1 ||
 				slices.ContainsFunc(got.Value.Idle, func(c broker.QueueCount) bool { return c.Queue == "served" }) || len(got.Value.Idle) == 0 {
-				t.Errorf("%s: %d tasks of %v are ready, and %v are missing; want %d, and %s", what, got.Value.Ready, got.Value.Queues, got.Missing, ready, missing)
+				t.Errorf("%s: %d tasks of %v are ready, and %v are missing; want %d, and %s", what, got.Value.Ready, got.Value.Queues,
+					got.Missing, ready, missing)
 			}
 		}
 		counted := func(what, want, missing string) {
 			t.Helper()
-			if got := r.Stats.QueueCounts(ctx, broker.CountsQuery{Namespace: routertest.Namespace}); fmt.Sprint(got.Value) != want || fmt.Sprint(got.Missing) != missing {
+			if got := r.Stats.QueueCounts(ctx, broker.CountsQuery{Namespace: routertest.Namespace}); fmt.Sprint(got.Value) != want ||
+				fmt.Sprint(got.Missing) != missing {
 				t.Errorf("%s: the counts are %v, and %v are missing; want %s, and %s", what, got.Value, got.Missing, want, missing)
 			}
 		}
@@ -84,8 +88,9 @@ func TestStatsOfAllNodes(t *testing.T) {
 		f.With(func() { f.Network = func(_, to uint32, _ string) routertest.Delivery { return routertest.NotSent } })
 		status("nobody else answers", 2, `[node "n1" node "n3" shard 1 shard 3]`)
 		counted("nobody else answers", "[{mail 2 false} {q2 7 false}]", `[node "n1" node "n3" shard 1 shard 3]`)
-		for what, missing := range map[string][]verb.Missing{"briefs": r.Stats.Briefs(ctx, routertest.Namespace, names).Missing, "trends": r.Stats.Trends(ctx, routertest.Namespace, names, stats.Hour).Missing,
-			"types": r.Stats.TypeCounts(ctx, routertest.Namespace, "", "", stats.Hour).Missing, "type briefs": r.Stats.TypeBriefs(ctx, routertest.Namespace, "", names, stats.Hour).Missing,
+		for what, missing := range map[string][]verb.Missing{"briefs": r.Stats.Briefs(ctx, routertest.Namespace, names).Missing,
+			"trends": r.Stats.Trends(ctx, routertest.Namespace, names, stats.Hour).Missing, "types": r.Stats.TypeCounts(ctx, routertest.Namespace,
+				"", "", stats.Hour).Missing, "type briefs": r.Stats.TypeBriefs(ctx, routertest.Namespace, "", names, stats.Hour).Missing,
 			"a type": r.Stats.TypeStats(ctx, stats.TypeQuery{Namespace: routertest.Namespace, Type: "t", Window: stats.Hour}, "").Missing} {
 			if fmt.Sprint(missing) != `[node "n1" node "n3"]` {
 				t.Errorf("%s lack %v", what, missing)
@@ -123,7 +128,8 @@ func TestAnswersOfAnotherLength(t *testing.T) {
 		ctx, names := context.Background(), []string{"a", "b"}
 		for _, others := range [][]string{{"a"}, {"a", "b", "c"}} {
 			f.Nodes[1].UsePeers(otherNames{routertest.FakePeers{M: f.Nodes[1]}, t, others})
-			a, b, c := f.Nodes[1].Stats.Briefs(ctx, routertest.Namespace, names).Value, f.Nodes[1].Stats.Trends(ctx, routertest.Namespace, names, stats.Hour).Value, f.Nodes[1].Stats.TypeBriefs(ctx, routertest.Namespace, "", names, stats.Hour).Value
+			a, b, c := f.Nodes[1].Stats.Briefs(ctx, routertest.Namespace, names).Value, f.Nodes[1].Stats.Trends(ctx, routertest.Namespace, names,
+				stats.Hour).Value, f.Nodes[1].Stats.TypeBriefs(ctx, routertest.Namespace, "", names, stats.Hour).Value
 			if len(a) != 2 || len(b) != 2 || len(c) != 2 {
 				t.Errorf("got %d briefs, %d trends and %d type briefs, want 2 each", len(a), len(b), len(c))
 			}

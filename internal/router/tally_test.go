@@ -19,7 +19,8 @@ import (
 // from for a while is reported as away. If it is unknown which, it is silent. None delays the answer for long.
 func TestQueueWorkersWithoutSomeNodes(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
-		f.Nodes[1].Registry.Join(registry.Hello{Namespace: routertest.Namespace, Name: "w", Capacity: 2, Queues: []registry.Share{{Queue: "q"}}}, "", 0, nil)
+		f.Nodes[1].Registry.Join(registry.Hello{Namespace: routertest.Namespace, Name: "w", Capacity: 2, Queues: []registry.Share{{Queue: "q"}}},
+			"", 0, nil)
 		queues := []broker.QueueName{{Namespace: routertest.Namespace, Name: "q"}, {Namespace: routertest.Namespace, Name: "other"}}
 		for _, c := range []struct {
 			deliveries   map[uint32]routertest.Delivery
@@ -34,7 +35,8 @@ func TestQueueWorkersWithoutSomeNodes(t *testing.T) {
 			{map[uint32]routertest.Delivery{2: routertest.Hangs, 3: routertest.NotSent}, nil, 1, "n2 n3", ""},
 			{map[uint32]routertest.Delivery{2: routertest.Hangs, 3: routertest.NotSent}, []string{"n3"}, 1, "n2", "n3"},
 			{map[uint32]routertest.Delivery{2: routertest.NotSent}, []string{"n2"}, 1, "", "n2"},
-			{map[uint32]routertest.Delivery{2: routertest.Hangs}, []string{"n2"}, 2, "n2", ""}, // it leads the system shard, so no other node can report it as away
+			// it leads the system shard, so no other node can report it as away
+			{map[uint32]routertest.Delivery{2: routertest.Hangs}, []string{"n2"}, 2, "n2", ""},
 		} {
 			f.With(func() {
 				f.Network = func(_, to uint32, _ string) routertest.Delivery { return c.deliveries[to] }
@@ -83,8 +85,8 @@ func drawWorker(r *rand.Rand, nodes int) *randomWorker {
 		}
 		return out
 	}
-	w := &randomWorker{namespace: []string{routertest.Namespace, routertest.Namespace, "other"}[r.IntN(3)], queues: some("a", "b", "c"), types: some("x", "y"), slots: 1 + r.IntN(4),
-		stream: r.IntN(3) > 0, running: map[string]int{}}
+	w := &randomWorker{namespace: []string{routertest.Namespace, routertest.Namespace, "other"}[r.IntN(3)], queues: some("a", "b", "c"),
+		types: some("x", "y"), slots: 1 + r.IntN(4), stream: r.IntN(3) > 0, running: map[string]int{}}
 	switch r.IntN(5) {
 	case 0:
 		w.quiet = true
@@ -115,7 +117,8 @@ func (w *randomWorker) join(f *routertest.Fleet, number int) {
 	for queue, n := range w.running {
 		for range n {
 			number++
-			runs = append(runs, registry.Run{Task: task.NewID(1, int64(number), uint64(len(runs))), Queue: queue, LeaseUntil: time.Now().Add(time.Hour)})
+			runs = append(runs, registry.Run{Task: task.NewID(1, int64(number), uint64(len(runs))), Queue: queue,
+				LeaseUntil: time.Now().Add(time.Hour)})
 		}
 	}
 	for at, node := range w.nodes {
@@ -131,7 +134,8 @@ func (w *randomWorker) join(f *routertest.Fleet, number int) {
 		}
 		if w.quiet {
 			for _, n := range f.Nodes {
-				n.Registry.SetQuiet(1, false, []registry.QuietChange{{Namespace: w.namespace, ID: is.ID(), Quiet: &registry.Quiet{Version: 1, Until: time.Now().Add(time.Hour)}}})
+				n.Registry.SetQuiet(1, false, []registry.QuietChange{{Namespace: w.namespace, ID: is.ID(), Quiet: &registry.Quiet{Version: 1,
+					Until: time.Now().Add(time.Hour)}}})
 			}
 		}
 		if w.drains {

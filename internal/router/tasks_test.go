@@ -19,7 +19,8 @@ func TestPeek(t *testing.T) {
 			t.Fatal(err)
 		}
 		for n := range uint32(4) {
-			if v, at, age, err := f.Nodes[n+1].Peek(context.Background(), routertest.Namespace, ids[0]); err != nil || v.ID != ids[0] || at.Shard != 1 || age != time.Second {
+			if v, at, age, err := f.Nodes[n+1].Peek(context.Background(), routertest.Namespace, ids[0]); err != nil || v.ID != ids[0] ||
+				at.Shard != 1 || age != time.Second {
 				t.Errorf("node %d: Peek = %+v at %+v, age %v, %v", n+1, v, at, age, err)
 			}
 		}
@@ -51,12 +52,14 @@ func TestTaskWaits(t *testing.T) {
 			state    task.State
 			at, most time.Duration // since the start
 		}{
-			{ids[0], 0, task.Ready, 0, time.Second}, {ids[0], -time.Second, task.Ready, 0, time.Second}, {ids[0], time.Minute, task.Cancelled, 3 * time.Second, 4 * time.Second},
+			{ids[0], 0, task.Ready, 0, time.Second}, {ids[0], -time.Second, task.Ready, 0, time.Second}, {ids[0], time.Minute, task.Cancelled,
+				3 * time.Second, 4 * time.Second},
 			{ids[1], 2 * time.Second, task.Ready, 2 * time.Second, 3 * time.Second},
 		} {
 			began := time.Now()
 			v, at, err := f.Nodes[2].Task(ctx, routertest.Namespace, c.id, c.wait)
-			if took := time.Since(began); err != nil || v.Exec.State != c.state || at.Shard != 1 || took > c.most || took < min(c.wait, c.at-100*time.Millisecond) {
+			if took := time.Since(began); err != nil || v.Exec.State != c.state || at.Shard != 1 || took > c.most ||
+				took < min(c.wait, c.at-100*time.Millisecond) {
 				t.Errorf("Task with wait %v = %+v at %+v, %v, after %v", c.wait, v, at, err, took)
 			}
 		}

@@ -25,7 +25,8 @@ func TestTypesOfAllNodes(t *testing.T) {
 			scope       task.Scope
 			queue, want string
 		}{
-			{task.Scope{}, "", "3 [mail secret] 3 3"}, {task.Scope{}, "secret", "1 [mail secret] 1 1"}, {task.Scope{Queues: []string{"ma*"}}, "", "2 [mail] 2 2"},
+			{task.Scope{}, "", "3 [mail secret] 3 3"}, {task.Scope{}, "secret", "1 [mail secret] 1 1"}, {task.Scope{Queues: []string{"ma*"}},
+				"", "2 [mail] 2 2"},
 			{task.Scope{Queues: []string{"ma*"}}, "secret", "0 [mail] 0 0"}, {task.Scope{Queues: []string{}}, "", "0 [] 0 0"},
 		} {
 			ctx := task.WithScope(context.Background(), c.scope)
@@ -37,8 +38,10 @@ func TestTypesOfAllNodes(t *testing.T) {
 			for _, x := range counts.Counts {
 				ended += x.Ended
 			}
-			if got := fmt.Sprint(sum.Total().Succeeded, queues, briefs[0].Run.Count(), ended); got != c.want || len(missing) > 0 || len(sum.Slowest) != int(sum.Total().Succeeded) {
-				t.Errorf("queues %v, queue %q: got %s, %d slowest, missing nodes %v; want %s", c.scope.Queues, c.queue, got, len(sum.Slowest), missing, c.want)
+			if got := fmt.Sprint(sum.Total().Succeeded, queues, briefs[0].Run.Count(), ended); got != c.want || len(missing) > 0 ||
+				len(sum.Slowest) != int(sum.Total().Succeeded) {
+				t.Errorf("queues %v, queue %q: got %s, %d slowest, missing nodes %v; want %s", c.scope.Queues, c.queue, got, len(sum.Slowest), missing,
+					c.want)
 			}
 		}
 		if counts := r.Stats.TypeCounts(context.Background(), routertest.Namespace, "", "", stats.Hour).Value; len(counts.Counts) != 1 {
@@ -52,7 +55,8 @@ func TestTypesOfAllNodes(t *testing.T) {
 				return map[uint32]routertest.Delivery{3: routertest.NotSent}[to]
 			}
 		})
-		if got := r.Stats.TypeStats(context.Background(), stats.TypeQuery{Namespace: routertest.Namespace, Type: "welcome", Window: stats.Hour}, ""); got.Value.Total().Succeeded != 2 || fmt.Sprint(got.Missing) != `[node "n3"]` {
+		if got := r.Stats.TypeStats(context.Background(), stats.TypeQuery{Namespace: routertest.Namespace, Type: "welcome", Window: stats.Hour},
+			""); got.Value.Total().Succeeded != 2 || fmt.Sprint(got.Missing) != `[node "n3"]` {
 			t.Errorf("TypeStats without node 3: %d succeeded, missing %v; want 2 and n3", got.Value.Total().Succeeded, got.Missing)
 		}
 	})

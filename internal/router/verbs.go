@@ -62,7 +62,8 @@ type OnceAnswered struct {
 var (
 	// UseOnce runs a verb on a once key.
 	UseOnce = verb.New(&Verbs, verb.Rule{Name: "once", Idempotent: true}, useOnce)
-	// AbandonOnce is not repeated if its outcome is unknown: the first call might arrive late, and abandon what the same claim has begun again.
+	// AbandonOnce is not repeated if its outcome is unknown: the first call might arrive late, and abandon what the same
+	// claim has begun again.
 	AbandonOnce = verb.New(&Verbs, verb.Rule{Name: "abandon-once"}, useOnce)
 )
 

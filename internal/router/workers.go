@@ -17,7 +17,8 @@ import (
 // Each node knows the workers that are connected to it. A list asks all of them, and names those that don't answer: it is useful without
 // them.
 
-// ClaimWatch reports claims that end without an action of their holders. It is an alias, so that implementations need not import this package.
+// ClaimWatch reports claims that end without an action of their holders. It is an alias, so that implementations need
+// not import this package.
 type ClaimWatch = interface {
 	Add(h broker.Hold)
 	Remove(id task.ID, t task.Token)
@@ -94,8 +95,8 @@ func (w *Workers) QueueWorkers(ctx context.Context, queues []broker.QueueName) [
 	return out
 }
 
-// splitMissing divides the nodes that did not answer into those that run, as far as is known, and those that have not been heard from for a while.
-// When a node is away, its workers come back through others.
+// splitMissing divides the nodes that did not answer into those that run, as far as is known, and those that have not
+// been heard from for a while. When a node is away, its workers come back through others.
 func (w *Workers) splitMissing(ctx context.Context, missing []verb.Missing) (silent, away []string) {
 	if len(missing) == 0 {
 		return nil, nil
@@ -113,7 +114,8 @@ func (w *Workers) splitMissing(ctx context.Context, missing []verb.Missing) (sil
 	return silent, away
 }
 
-// CountWorkers returns the numbers of workers that take tasks of some queues, in their order. If a node that runs is missing, there may be more.
+// CountWorkers returns the numbers of workers that take tasks of some queues, in their order. If a node that runs is
+// missing, there may be more.
 func (w *Workers) CountWorkers(ctx context.Context, ns string, queues []string) (out verb.Partial[[]int64]) {
 	names := make([]broker.QueueName, len(queues))
 	for i, q := range queues {
@@ -130,7 +132,8 @@ func (w *Workers) CountWorkers(ctx context.Context, ns string, queues []string) 
 }
 
 // QuietWorker has a worker take no new tasks: see the control plane's workers.Workers.
-func (w *Workers) QuietWorker(ctx context.Context, by task.Author, name workers.Name, called string, span time.Duration) (workers.Quiet, error) {
+func (w *Workers) QuietWorker(ctx context.Context, by task.Author, name workers.Name, called string, span time.Duration) (workers.Quiet,
+	error) {
 	return workers.MakeQuiet.Call(ctx, w.forward, workers.Quieting{Worker: name, Called: called, By: by, For: span})
 }
 

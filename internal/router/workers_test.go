@@ -33,7 +33,8 @@ func workersOf(l verb.Partial[registry.Page]) string {
 func TestWorkersOfAllNodes(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		for i, m := range []uint32{1, 2, 3, 1, 2, 3} {
-			f.Nodes[m].Registry.Join(registry.Hello{Namespace: "default", Name: fmt.Sprint("w", i), Queues: []registry.Share{{Queue: "q"}}}, "", 0, nil)
+			f.Nodes[m].Registry.Join(registry.Hello{Namespace: "default", Name: fmt.Sprint("w", i), Queues: []registry.Share{{Queue: "q"}}}, "", 0,
+				nil)
 		}
 		f.Nodes[2].Registry.Join(registry.Hello{Namespace: "other", Name: "x"}, "", 0, nil)
 		r := f.Nodes[1].Router
@@ -57,7 +58,8 @@ func TestWorkersOfAllNodes(t *testing.T) {
 		page := list(registry.Query{Limit: 4}, "")
 		expect("a page", page, "w0@n1 w1@n2 w2@n3 w3@n1 …")
 		expect("the next", list(registry.Query{Limit: 4, After: page.Value.Workers[3].Place()}, ""), "w4@n2 w5@n3")
-		if _, err := r.Workers.Workers(context.Background(), registry.Query{Namespace: "default", Limit: 1}, "n9"); !errors.Is(err, task.ErrNotFound) {
+		if _, err := r.Workers.Workers(context.Background(), registry.Query{Namespace: "default", Limit: 1}, "n9"); !errors.Is(err,
+			task.ErrNotFound) {
 			t.Errorf("Workers of a node that does not exist: %v, want not found", err)
 		}
 

@@ -40,8 +40,8 @@ const maxMessage = 1 << 20
 var texts = map[string]int{"Policy": 8192, "RedrivePolicy": 2048, "RedriveAllowPolicy": 4096, ownKey: 256, managedKey: 5}
 
 // fifoOnly are attributes that only FIFO queues have, and their values. The first is the default.
-var fifoOnly = map[string][]string{"FifoQueue": {"true"}, "ContentBasedDeduplication": {"false", "true"}, dedupScope: {"queue", "messageGroup"},
-	"FifoThroughputLimit": {"perQueue", "perMessageGroupId"}}
+var fifoOnly = map[string][]string{"FifoQueue": {"true"}, "ContentBasedDeduplication": {"false", "true"},
+	dedupScope: {"queue", "messageGroup"}, "FifoThroughputLimit": {"perQueue", "perMessageGroupId"}}
 
 // readOnly are attributes that can be read but not set.
 var readOnly = []string{"ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible", "ApproximateNumberOfMessagesDelayed",
@@ -56,7 +56,8 @@ type redrive struct {
 // booleans are attributes whose values may be written with capitals, as Python does.
 var booleans = []string{"FifoQueue", "ContentBasedDeduplication", managedKey}
 
-// plain returns attributes as they are stored: booleans in lower case, with what they imply, and nothing for what Amazon SQS does not return.
+// plain returns attributes as they are stored: booleans in lower case, with what they imply, and nothing for what
+// Amazon SQS does not return.
 func plain(attributes map[string]string) map[string]string {
 	to := maps.Clone(attributes)
 	for _, name := range booleans {
@@ -94,7 +95,8 @@ func (x *exchange) checkAttributes(attributes map[string]string, fifo bool, has 
 		}
 	}
 	if attributes[ownKey] != "" && attributes[managedKey] == "true" {
-		return wire.ErrInvalidAttributeName.With("You can use one type of server-side encryption (SSE) at one time. You can either enable KMS SSE or SQS SSE.")
+		return wire.ErrInvalidAttributeName.With("You can use one type of server-side encryption (SSE) at one time. You can either enable KMS " +
+			"SSE or SQS SSE.")
 	}
 	will := func(name string) string {
 		if v, ok := attributes[name]; ok {
@@ -103,7 +105,8 @@ func (x *exchange) checkAttributes(attributes map[string]string, fifo bool, has 
 		return attributeOf(has, name)
 	}
 	if will("FifoThroughputLimit") == "perMessageGroupId" && will(dedupScope) != "messageGroup" {
-		return wire.ErrInvalidAttributeValue.With("The perMessageGroupId value of FifoThroughputLimit is allowed only when the value for DeduplicationScope is messageGroup.")
+		return wire.ErrInvalidAttributeValue.With("The perMessageGroupId value of FifoThroughputLimit is allowed only when the value for " +
+			"DeduplicationScope is messageGroup.")
 	}
 	return nil
 }
@@ -162,7 +165,8 @@ func (x *exchange) checkRedrive(value string, fifo bool) error {
 		return wire.BadValue(value, "RedrivePolicy", "Amazon SQS can't create the redrive policy, as it’s in an unsupported format.")
 	}
 	if p.Max < 1 || p.Max > 1000 {
-		return wire.BadValue(value, "RedrivePolicy", "Invalid value for maxReceiveCount: "+strconv.Itoa(p.Max)+", valid values are from 1 to 1000 both inclusive.")
+		return wire.BadValue(value, "RedrivePolicy", "Invalid value for maxReceiveCount: "+strconv.Itoa(p.Max)+
+			", valid values are from 1 to 1000 both inclusive.")
 	}
 	name, ok := queueOfARN(p.Target)
 	if !ok {

@@ -51,24 +51,35 @@ func TestAttributesAreCompared(t *testing.T) {
 		has, given map[string]string
 		want       string // of the second CreateQueue
 	}{
-		{"booleans", map[string]string{"FifoQueue": "True", "ContentBasedDeduplication": "TRUE", "SqsManagedSseEnabled": "False"}, map[string]string{"FifoQueue": "true", "ContentBasedDeduplication": "true", "SqsManagedSseEnabled": "FALSE"}, "<nil>"},
-		{"another boolean", map[string]string{"FifoQueue": "True", "ContentBasedDeduplication": "True"}, map[string]string{"FifoQueue": "True", "ContentBasedDeduplication": "False"}, "different value for attribute ContentBasedDeduplication"},
+		{"booleans", map[string]string{"FifoQueue": "True", "ContentBasedDeduplication": "TRUE", "SqsManagedSseEnabled": "False"},
+			map[string]string{"FifoQueue": "true", "ContentBasedDeduplication": "true", "SqsManagedSseEnabled": "FALSE"}, "<nil>"},
+		{"another boolean", map[string]string{"FifoQueue": "True", "ContentBasedDeduplication": "True"}, map[string]string{"FifoQueue": "True",
+			"ContentBasedDeduplication": "False"}, "different value for attribute ContentBasedDeduplication"},
 		{"no boolean", nil, map[string]string{"SqsManagedSseEnabled": "yes"}, "Invalid value for the parameter SqsManagedSseEnabled"},
 		{"numbers", map[string]string{"DelaySeconds": "5"}, map[string]string{"DelaySeconds": "05"}, "<nil>"},
-		{"other numbers", map[string]string{"DelaySeconds": "5"}, map[string]string{"DelaySeconds": "50"}, "different value for attribute DelaySeconds"},
+		{"other numbers", map[string]string{"DelaySeconds": "5"}, map[string]string{"DelaySeconds": "50"},
+			"different value for attribute DelaySeconds"},
 		{"a default that is not returned", map[string]string{reusePeriod: "300"}, map[string]string{reusePeriod: "300"}, "<nil>"},
-		{"another period", map[string]string{reusePeriod: "300"}, map[string]string{reusePeriod: "301"}, "different value for attribute " + reusePeriod},
-		{"a redrive policy", map[string]string{"RedrivePolicy": fmt.Sprintf(policy, "3")}, map[string]string{"RedrivePolicy": ` {"maxReceiveCount":"3", "deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:a:b"}`}, "<nil>"},
-		{"another redrive policy", map[string]string{"RedrivePolicy": fmt.Sprintf(policy, "3")}, map[string]string{"RedrivePolicy": fmt.Sprintf(policy, "4")}, "different value for attribute RedrivePolicy"},
+		{"another period", map[string]string{reusePeriod: "300"}, map[string]string{reusePeriod: "301"}, "different value for attribute " +
+			reusePeriod},
+		{"a redrive policy", map[string]string{"RedrivePolicy": fmt.Sprintf(policy, "3")},
+			map[string]string{"RedrivePolicy": ` {"maxReceiveCount":"3", "deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:a:b"}`}, "<nil>"},
+		{"another redrive policy", map[string]string{"RedrivePolicy": fmt.Sprintf(policy, "3")},
+			map[string]string{"RedrivePolicy": fmt.Sprintf(policy, "4")}, "different value for attribute RedrivePolicy"},
 		{"a policy", map[string]string{"Policy": `{"a":1,"b":[2]}`}, map[string]string{"Policy": `{"b": [2], "a": 1}`}, "<nil>"},
-		{"another policy", map[string]string{"Policy": `{"a":1,"b":[2]}`}, map[string]string{"Policy": `{"a":1,"b":[3]}`}, "different value for attribute Policy"},
+		{"another policy", map[string]string{"Policy": `{"a":1,"b":[2]}`}, map[string]string{"Policy": `{"a":1,"b":[3]}`},
+			"different value for attribute Policy"},
 		{"no policy", map[string]string{"Policy": ""}, map[string]string{"Policy": `{"a":1}`}, "different value for attribute Policy"},
 		{"a key of one's own", map[string]string{ownKey: "k"}, map[string]string{ownKey: "k", managedKey: "false"}, "<nil>"},
 		{"no key of one's own", map[string]string{ownKey: ""}, map[string]string{managedKey: "true"}, "<nil>"},
-		{"two encryptions", nil, map[string]string{ownKey: "k", managedKey: "True"}, "You can use one type of server-side encryption (SSE) at one time."},
-		{"a target that is no ARN", nil, map[string]string{"RedrivePolicy": `{"deadLetterTargetArn":"dummy","maxReceiveCount":3}`}, "Reason: Invalid value for deadLetterTargetArn."},
-		{"a target that is missing", nil, map[string]string{"RedrivePolicy": `{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:gone","maxReceiveCount":3}`}, "Reason: Dead letter target does not exist."},
-		{"who may redrive", map[string]string{"RedriveAllowPolicy": `{"redrivePermission":"denyAll"}`}, map[string]string{"RedriveAllowPolicy": `{ "redrivePermission" : "denyAll" }`}, "<nil>"},
+		{"two encryptions", nil, map[string]string{ownKey: "k", managedKey: "True"},
+			"You can use one type of server-side encryption (SSE) at one time."},
+		{"a target that is no ARN", nil, map[string]string{"RedrivePolicy": `{"deadLetterTargetArn":"dummy","maxReceiveCount":3}`},
+			"Reason: Invalid value for deadLetterTargetArn."},
+		{"a target that is missing", nil, map[string]string{"RedrivePolicy": `{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:gone",` +
+			`"maxReceiveCount":3}`}, "Reason: Dead letter target does not exist."},
+		{"who may redrive", map[string]string{"RedriveAllowPolicy": `{"redrivePermission":"denyAll"}`},
+			map[string]string{"RedriveAllowPolicy": `{ "redrivePermission" : "denyAll" }`}, "<nil>"},
 	} {
 		core := &named{queues: map[string]task.QueueConfig{"a:b": {Version: 1}}}
 		name := "q"
@@ -76,7 +87,8 @@ func TestAttributesAreCompared(t *testing.T) {
 			name = "q.fifo"
 		}
 		create := func(attributes map[string]string) string {
-			x := &exchange{Handler: New(Config{Core: core}), ctx: t.Context(), r: httptest.NewRequest("POST", "http://pawl/", nil), in: &wire.Input{QueueName: name, Attributes: attributes}}
+			x := &exchange{Handler: New(Config{Core: core}), ctx: t.Context(), r: httptest.NewRequest("POST", "http://pawl/", nil),
+				in: &wire.Input{QueueName: name, Attributes: attributes}}
 			return fmt.Sprint(createQueue(x))
 		}
 		if got := create(c.has); got != "<nil>" {

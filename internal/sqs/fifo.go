@@ -41,7 +41,8 @@ func checkFIFOName(name string, fifo bool) error {
 	case name == "":
 		return wire.Missing("QueueName")
 	case fifo && (!strings.HasSuffix(name, fifoSuffix) || !nameForm.MatchString(strings.TrimSuffix(name, fifoSuffix)) || len(name) > 80):
-		return wire.ErrInvalidParameterValue.With("The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, must end with .fifo suffix and be 1 to 80 in length.")
+		return wire.ErrInvalidParameterValue.With("The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, " +
+			"must end with .fifo suffix and be 1 to 80 in length.")
 	case !fifo && !nameForm.MatchString(name):
 		return wire.ErrInvalidParameterValue.With("Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length")
 	}
@@ -96,7 +97,8 @@ func (o *outgoing) lacks(c *task.QueueConfig) *wire.Error {
 	case o.group == "":
 		return wire.Missing("MessageGroupId")
 	case o.dedup == "" && attributeOf(c, "ContentBasedDeduplication") != "true":
-		return wire.ErrInvalidParameterValue.With("The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly")
+		return wire.ErrInvalidParameterValue.With("The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId " +
+			"provided explicitly")
 	}
 	return nil
 }
@@ -141,7 +143,8 @@ func noteScopeChange(notes map[string]string, c *task.QueueConfig, to string, no
 	}
 }
 
-// scopes returns the scope that applies to new messages, and the one that has applied to messages whose IDs are still remembered; "": the same.
+// scopes returns the scope that applies to new messages, and the one that has applied to messages whose IDs are still
+// remembered; "": the same.
 func scopes(c *task.QueueConfig, now time.Time) (scope, older string) {
 	scope = attributeOf(c, dedupScope)
 	at, from, _ := strings.Cut(c.Annotations[noteScope], " ")

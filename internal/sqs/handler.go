@@ -163,8 +163,8 @@ func (d *Handler) Serve(w http.ResponseWriter, r *http.Request, why error) {
 // discardTime is how long a client may keep sending a body that was refused, so that it gets to read the answer.
 const discardTime = 5 * time.Second
 
-// discardRest sends the answer, then reads and drops what the client still sends. Closing a connection with unread bytes resets it, and the client
-// may then see the reset instead of the answer.
+// discardRest sends the answer, then reads and drops what the client still sends. Closing a connection with unread
+// bytes resets it, and the client may then see the reset instead of the answer.
 func discardRest(w http.ResponseWriter, r *http.Request) {
 	conn := http.NewResponseController(w)
 	_ = conn.Flush()

@@ -67,7 +67,8 @@ func TestFailedPurgeIsNotRecorded(t *testing.T) {
 		core := &oneQueue{q: queues.Queue{Name: "mail", Config: task.QueueConfig{Version: 1, Annotations: map[string]string{"kept": "yes"}}}}
 		purge := func(ctx context.Context) error {
 			r := httptest.NewRequestWithContext(ctx, "POST", "http://pawl/", nil)
-			return purgeQueue(&exchange{Handler: New(Config{Core: core}), ctx: ctx, r: r, in: &wire.Input{QueueURL: "http://pawl/000000000000/mail"}})
+			return purgeQueue(&exchange{Handler: New(Config{Core: core}), ctx: ctx, r: r,
+				in: &wire.Input{QueueURL: "http://pawl/000000000000/mail"}})
 		}
 		early := func(err error) bool {
 			e, ok := errors.AsType[*wire.Error](err)
@@ -122,13 +123,15 @@ func TestRefusedChangesWriteNothing(t *testing.T) {
 		in    wire.Input
 		want  string
 	}{
-		"another tag":           {tags, tagQueue, wire.Input{Tags: map[string]string{"a": "b"}}, "Too many tags"},
-		"a label again":         {map[string]string{noteAttribute + "Policy": string(granted)}, addPermission, permission, "Already exists"},
-		"another permission":    {map[string]string{noteAttribute + "Policy": string(granted)}, addPermission, other, "statements were found"},
-		"an unknown label":      {nil, removePermission, permission, "can't find label"},
-		"a policy of its own":   {map[string]string{noteAttribute + "Policy": "mine"}, addPermission, permission, "can not be changed by labels"},
-		"other attributes":      {nil, createQueue, wire.Input{QueueName: "mail", Attributes: map[string]string{"DelaySeconds": "7"}}, "already exists with the same name"},
-		"a purge after a purge": {map[string]string{notePurged: strconv.FormatInt(time.Now().Unix(), 10)}, purgeQueue, wire.Input{}, "every 60 seconds"},
+		"another tag":         {tags, tagQueue, wire.Input{Tags: map[string]string{"a": "b"}}, "Too many tags"},
+		"a label again":       {map[string]string{noteAttribute + "Policy": string(granted)}, addPermission, permission, "Already exists"},
+		"another permission":  {map[string]string{noteAttribute + "Policy": string(granted)}, addPermission, other, "statements were found"},
+		"an unknown label":    {nil, removePermission, permission, "can't find label"},
+		"a policy of its own": {map[string]string{noteAttribute + "Policy": "mine"}, addPermission, permission, "can not be changed by labels"},
+		"other attributes": {nil, createQueue, wire.Input{QueueName: "mail", Attributes: map[string]string{"DelaySeconds": "7"}},
+			"already exists with the same name"},
+		"a purge after a purge": {map[string]string{notePurged: strconv.FormatInt(time.Now().Unix(), 10)}, purgeQueue, wire.Input{},
+			"every 60 seconds"},
 	} {
 		core := &oneQueue{q: queues.Queue{Name: "mail", Config: task.QueueConfig{Version: 1, Annotations: c.notes}}}
 		c.in.QueueURL = "http://pawl/000000000000/mail"
@@ -141,10 +144,12 @@ func TestRefusedChangesWriteNothing(t *testing.T) {
 
 // A failed purge does not create the queue again that was deleted meanwhile.
 func TestFailedPurgeOfADeletedQueue(t *testing.T) {
-	core := &oneQueue{q: queues.Queue{Name: "mail", Config: task.QueueConfig{Version: 1}}, failing: task.Unavailable(0, "a shard has no leader")}
+	core := &oneQueue{q: queues.Queue{Name: "mail", Config: task.QueueConfig{Version: 1}}, failing: task.Unavailable(0,
+		"a shard has no leader")}
 	core.during = func() { core.q, core.wrote = queues.Queue{Name: "mail"}, 0 }
 	r := httptest.NewRequest("POST", "http://pawl/", nil)
-	err := purgeQueue(&exchange{Handler: New(Config{Core: core}), ctx: t.Context(), r: r, in: &wire.Input{QueueURL: "http://pawl/000000000000/mail"}})
+	err := purgeQueue(&exchange{Handler: New(Config{Core: core}), ctx: t.Context(), r: r,
+		in: &wire.Input{QueueURL: "http://pawl/000000000000/mail"}})
 	if !errors.Is(err, core.failing) || core.wrote != 0 {
 		t.Errorf("purge: %v, want %v; %d writes", err, core.failing, core.wrote)
 	}
@@ -196,18 +201,20 @@ func TestTooLargeRequests(t *testing.T) {
 	}{
 		{maxBody + 1, maxBody + 1, 0, nil}, {maxBody, maxBody, maxBody, []int64{2 * maxBody}},
 		{-1, maxBody + 9, maxBody + 1, []int64{2 * maxBody}}, {-1, maxBody, maxBody, []int64{2 * maxBody}},
-		{-1, contract.SmallMessage, contract.SmallMessage, []int64{2 * maxBody}}, {-1, contract.SmallMessage - 1, contract.SmallMessage - 1, nil}, {-1, 0, 0, nil},
-		{contract.SmallMessage, contract.SmallMessage, contract.SmallMessage, nil},
+		{-1, contract.SmallMessage, contract.SmallMessage, []int64{2 * maxBody}}, {-1, contract.SmallMessage - 1, contract.SmallMessage - 1, nil},
+		{-1, 0, 0, nil}, {contract.SmallMessage, contract.SmallMessage, contract.SmallMessage, nil},
 	} {
 		core, body := &reserving{}, &zeros{left: c.has}
 		r := httptest.NewRequest("POST", "http://pawl/", body)
 		r.ContentLength = c.announced
 		got, err := (&exchange{Handler: New(Config{Core: core}), ctx: t.Context(), r: r}).body()
 		if read := c.has - body.left; read != c.read || !slices.Equal(core.reserved, c.reserved) {
-			t.Errorf("%d bytes, announced as %d: %d bytes were read and %v reserved, want %d and %v", c.has, c.announced, read, core.reserved, c.read, c.reserved)
+			t.Errorf("%d bytes, announced as %d: %d bytes were read and %v reserved, want %d and %v", c.has, c.announced, read, core.reserved,
+				c.read, c.reserved)
 		}
 		e, refused := errors.AsType[*wire.Error](err)
-		if large := c.has > maxBody; refused != large || large && e.Shape != wire.ErrInvalidParameterValue.Shape || !large && int64(len(got)) != c.has {
+		if large := c.has > maxBody; refused != large || large && e.Shape != wire.ErrInvalidParameterValue.Shape || !large &&
+			int64(len(got)) != c.has {
 			t.Errorf("%d bytes, announced as %d: %d bytes, %v", c.has, c.announced, len(got), err)
 		}
 	}
@@ -234,9 +241,12 @@ func TestActionsOfAURL(t *testing.T) {
 		{"GET", "/000000000000/mail", "", 404, "<UnknownOperationException/>\n"},
 		{"POST", "/000000000000/mail", "Version=2012-11-05", 404, "<UnknownOperationException/>\n"},
 		{"POST", "/", "", 404, "<UnknownOperationException/>\n"},
-		{"GET", "/000000000000/mail?Action=Nothing", "", 400, "<Code>InvalidAction</Code><Message>The action Nothing is not valid for this endpoint.</Message>"},
-		{"GET", "/000000000000/mail?Action=CreateQueue&QueueName=a", "", 400, "<Code>InvalidAction</Code><Message>The action CreateQueue is not valid for this endpoint.</Message>"},
-		{"POST", "/000000000000/mail", "Action=ListQueues", 400, "<Code>InvalidAction</Code><Message>The action ListQueues is not valid for this endpoint.</Message>"},
+		{"GET", "/000000000000/mail?Action=Nothing", "", 400,
+			"<Code>InvalidAction</Code><Message>The action Nothing is not valid for this endpoint.</Message>"},
+		{"GET", "/000000000000/mail?Action=CreateQueue&QueueName=a", "", 400,
+			"<Code>InvalidAction</Code><Message>The action CreateQueue is not valid for this endpoint.</Message>"},
+		{"POST", "/000000000000/mail", "Action=ListQueues", 400,
+			"<Code>InvalidAction</Code><Message>The action ListQueues is not valid for this endpoint.</Message>"},
 		{"POST", "/000000000000/mail", "Action=GetQueueUrl&QueueName=mail", 200, "<QueueUrl>http://pawl/000000000000/mail</QueueUrl>"},
 		{"POST", "/", "Action=ListQueues", 200, "<QueueUrl>http://pawl/000000000000/mail</QueueUrl>"},
 		{"POST", "/", "Action=CreateQueue&QueueName=a", 200, "<QueueUrl>http://pawl/000000000000/a</QueueUrl>"},
@@ -263,8 +273,8 @@ func TestActionsOfAURL(t *testing.T) {
 func TestSchemeOfURLs(t *testing.T) {
 	for _, c := range []struct{ header, value, want string }{
 		{"", "", "http"}, {"X-Forwarded-Proto", "https", "https"}, {"X-Forwarded-Proto", "http", "http"},
-		{"Forwarded", "for=192.0.2.60;proto=https;by=203.0.113.43", "https"}, {"Forwarded", `Proto="HTTPS"`, "https"}, {"Forwarded", "proto=http", "http"},
-		{"Forwarded", "proto=http, proto=https", "http"}, {"Forwarded", "host=proto.https", "http"},
+		{"Forwarded", "for=192.0.2.60;proto=https;by=203.0.113.43", "https"}, {"Forwarded", `Proto="HTTPS"`, "https"},
+		{"Forwarded", "proto=http", "http"}, {"Forwarded", "proto=http, proto=https", "http"}, {"Forwarded", "host=proto.https", "http"},
 	} {
 		r := httptest.NewRequest("POST", "http://pawl/", nil)
 		if c.header != "" {
@@ -281,8 +291,8 @@ func TestSchemeOfURLs(t *testing.T) {
 	}
 }
 
-// The answer to a request whose body is not wanted is sent first, and then the body is read, so that the client gets to see the answer. A body that
-// has stalled is not waited for again, and that of a stranger is left alone.
+// The answer to a request whose body is not wanted is sent first, and then the body is read, so that the client gets to
+// see the answer. A body that has stalled is not waited for again, and that of a stranger is left alone.
 func TestRefusedBodiesAreRead(t *testing.T) {
 	for what, c := range map[string]struct {
 		announced, has int64

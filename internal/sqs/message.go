@@ -40,8 +40,9 @@ const (
 	typeAttribute = "pawl.type"
 )
 
-// Limits returns the limits on the tasks of this package, given those on the tasks of other producers. A message of 1 MiB is packed with the lengths of
-// its attributes, and what moves to a dead-letter queue gets headers that say where it came from.
+// Limits returns the limits on the tasks of this package, given those on the tasks of other producers. A message of 1
+// MiB is packed with the lengths of its attributes, and what moves to a dead-letter queue gets headers that say where
+// it came from.
 func Limits(l task.Limits) task.Limits {
 	l.Payload += maxPacking
 	l.Headers += deadLetterHeaders
@@ -51,7 +52,8 @@ func Limits(l task.Limits) task.Limits {
 
 // specOf converts a validated message to a task.
 func specOf(body string, attributes map[string]wire.Attribute, trace string) task.Spec {
-	s := task.Spec{Type: typeOf(body, attributes), Payload: []byte(body), ContentType: textBody, MaxAttempts: maxReceives, Headers: map[string]string{}}
+	s := task.Spec{Type: typeOf(body, attributes), Payload: []byte(body), ContentType: textBody, MaxAttempts: maxReceives,
+		Headers: map[string]string{}}
 	if text := headerOf(attributes); text != "" {
 		s.Headers[headerAttributes] = text
 	} else if len(attributes) > 0 {

@@ -43,13 +43,15 @@ func TestFullMessages(t *testing.T) {
 	}
 	many := map[string]wire.Attribute{}
 	for i := range maxAttributes {
-		many[strings.Repeat(string(rune('a'+i)), 256)] = wire.Attribute{DataType: "Binary." + strings.Repeat("t", 249), BinaryValue: []byte{byte(i)}}
+		many[strings.Repeat(string(rune('a'+i)), 256)] = wire.Attribute{DataType: "Binary." + strings.Repeat("t", 249),
+			BinaryValue: []byte{byte(i)}}
 	}
 	for name, attributes := range map[string]map[string]wire.Attribute{
-		"none":             nil,
-		"small":            {"a": value("v")},
-		"to be escaped":    {"a": value(strings.Repeat("<", 8000))},
-		"large":            {"a": binary(300 << 10), "b": value(strings.Repeat("<", 100<<10)), "c": {DataType: "Number", StringValue: new(string("7"))}},
+		"none":          nil,
+		"small":         {"a": value("v")},
+		"to be escaped": {"a": value(strings.Repeat("<", 8000))},
+		"large": {"a": binary(300 << 10), "b": value(strings.Repeat("<", 100<<10)), "c": {DataType: "Number",
+			StringValue: new(string("7"))}},
 		"as large as this": {"a": binary(maxMessage - 1 - len("a") - len("Binary.x"))},
 		"many":             many,
 	} {
@@ -101,7 +103,8 @@ func TestAnyTaskCanBeMoved(t *testing.T) {
 		tags[i] = strings.Repeat("t", 1+i)
 	}
 	long := strings.Repeat("q", 256)
-	e := &schema.Envelope{ID: task.NewID(1, 1, 1), Queue: long, Headers: headers, Tags: tags, Payload: make([]byte, 1<<20), Key: strings.Repeat("k", 256), ContentType: "x"}
+	e := &schema.Envelope{ID: task.NewID(1, 1, 1), Queue: long, Headers: headers, Tags: tags, Payload: make([]byte, 1<<20),
+		Key: strings.Repeat("k", 256), ContentType: "x"}
 	m := broker.Claimed{Envelope: e, Exec: &schema.Exec{Type: "job", Priority: task.High}, Token: task.Token{Fence: 4}}
 	m.Type = "job"
 	core := &limited{}

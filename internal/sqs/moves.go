@@ -143,7 +143,8 @@ func (m *move) moved() (n int64) {
 func (x *exchange) moveQueue(parameter, arn string) (queues.Queue, error) {
 	name, ok := queueOfARN(arn)
 	if !ok {
-		return queues.Queue{}, wire.ErrInvalidParameterValue.With("You must use this format to specify the %s: arn:<partition>:<service>:<region>:<account-id>:<resource-id>", parameter)
+		return queues.Queue{}, wire.ErrInvalidParameterValue.With("You must use this format to specify the %s: "+
+			"arn:<partition>:<service>:<region>:<account-id>:<resource-id>", parameter)
 	}
 	q, err := x.named(name)
 	if err == error(wire.ErrQueueDoesNotExist) {
@@ -202,7 +203,8 @@ func startMove(x *exchange) error {
 		return err
 	}
 	if slices.ContainsFunc(moves, func(m *move) bool { return !slices.Contains(moveEnds, m.status()) }) {
-		return wire.ErrInvalidParameterValue.With("There is already a task running. Only one active task is allowed for a source queue arn at a given time.")
+		return wire.ErrInvalidParameterValue.With("There is already a task running. Only one active task is allowed for a source queue arn at " +
+			"a given time.")
 	}
 	id := newMoveID()
 	for i := range specs {
@@ -245,7 +247,8 @@ func (x *exchange) moveSpecs(source *queues.Queue, from []string) (specs []broke
 		}
 	}
 	if len(specs) > moveOperations {
-		return nil, wire.ErrOverLimit.With("%d queues have this dead-letter queue, and a task without a DestinationArn serves at most %d.", len(specs), moveOperations)
+		return nil, wire.ErrOverLimit.With("%d queues have this dead-letter queue, and a task without a DestinationArn serves at most %d.",
+			len(specs), moveOperations)
 	}
 	return specs, nil
 }

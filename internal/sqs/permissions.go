@@ -36,12 +36,12 @@ var (
 )
 
 // grantable are the actions that can be granted.
-var grantable = []string{"*", "SendMessage", "ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes", "GetQueueUrl",
-	"ListDeadLetterSourceQueues", "PurgeQueue"}
+var grantable = []string{"*", "SendMessage", "ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes",
+	"GetQueueUrl", "ListDeadLetterSourceQueues", "PurgeQueue"}
 
 // ownerOnly are actions that can't be granted.
-var ownerOnly = []string{"AddPermission", "CancelMessageMoveTask", "CreateQueue", "DeleteQueue", "ListMessageMoveTasks", "ListQueues", "ListQueueTags",
-	"RemovePermission", "SetQueueAttributes", "StartMessageMoveTask", "TagQueue", "UntagQueue"}
+var ownerOnly = []string{"AddPermission", "CancelMessageMoveTask", "CreateQueue", "DeleteQueue", "ListMessageMoveTasks",
+	"ListQueues", "ListQueueTags", "RemovePermission", "SetQueueAttributes", "StartMessageMoveTask", "TagQueue", "UntagQueue"}
 
 // addPermission implements AddPermission.
 func addPermission(x *exchange) error {
@@ -50,7 +50,8 @@ func addPermission(x *exchange) error {
 	case in.Label == "":
 		return wire.Missing("Label")
 	case !labelForm.MatchString(in.Label):
-		return wire.BadValue(task.Cut(in.Label, 100), "Label", "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length.")
+		return wire.BadValue(task.Cut(in.Label, 100), "Label",
+			"Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length.")
 	case len(in.AccountIDs) == 0:
 		return wire.BadValue("[]", "PrincipalId", "Unable to verify.")
 	case len(in.ActionNames) == 0:

@@ -116,7 +116,8 @@ func listQueues(x *exchange) error {
 		return err
 	}
 	if task.CheckPattern("QueueNamePrefix", "queue", x.in.NamePrefix+"*", task.DefaultLimits()) != nil {
-		return wire.BadValue(task.Cut(x.in.NamePrefix, 100), "QueueNamePrefix", "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length")
+		return wire.BadValue(task.Cut(x.in.NamePrefix, 100), "QueueNamePrefix",
+			"Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length")
 	}
 	queues, err := x.Core.Queues(x.ctx, x.in.NamePrefix+"*", x.in.NextToken, limit)
 	if err != nil {

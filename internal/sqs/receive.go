@@ -15,8 +15,8 @@ import (
 )
 
 // systemAttributes are the system attributes that a message may have.
-var systemAttributes = []string{"SenderId", "SentTimestamp", "ApproximateReceiveCount", "ApproximateFirstReceiveTimestamp", "SequenceNumber",
-	"MessageDeduplicationId", "MessageGroupId", traceHeader, "DeadLetterQueueSourceArn"}
+var systemAttributes = []string{"SenderId", "SentTimestamp", "ApproximateReceiveCount", "ApproximateFirstReceiveTimestamp",
+	"SequenceNumber", "MessageDeduplicationId", "MessageGroupId", traceHeader, "DeadLetterQueueSourceArn"}
 
 // workerName identifies receives in the worker registry.
 const workerName = "sqs"
@@ -160,8 +160,8 @@ func (x *exchange) deadLetter(from, to *queues.Queue, c *broker.Claimed) task.Sp
 	headers[headerMessageID], headers[headerSent] = messageID(c), sentAt(c)
 	headers[headerSource], headers[headerTarget] = x.arnOf(from.Name), to.Name
 	sum := sha256.Sum256(append([]byte("redrive\x00"+to.Name+"\x00"), c.ID[:]...))
-	s := task.Spec{Type: c.Type, Queue: to.Name, Payload: c.Payload, ContentType: c.ContentType, Key: c.Key, Headers: headers, MaxAttempts: maxReceives, Priority: c.Exec.Priority,
-		Tags: []string{sourceTag(from.Name)}, RequestID: task.ID(sum[:16])}
+	s := task.Spec{Type: c.Type, Queue: to.Name, Payload: c.Payload, ContentType: c.ContentType, Key: c.Key, Headers: headers,
+		MaxAttempts: maxReceives, Priority: c.Exec.Priority, Tags: []string{sourceTag(from.Name)}, RequestID: task.ID(sum[:16])}
 	retain(&s, to)
 	s.Fill()
 	return s

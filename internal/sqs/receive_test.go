@@ -43,7 +43,8 @@ func (c *settling) Settle(_ context.Context, calls []broker.Settle) []broker.Set
 	return make([]broker.Settled, len(calls))
 }
 
-// A message leaves its queue only once the dead-letter queue has it; until then receivers get it, and the other messages of the receive are moved.
+// A message leaves its queue only once the dead-letter queue has it; until then receivers get it, and the other
+// messages of the receive are moved.
 func TestRedriveRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		gone bool
@@ -65,7 +66,8 @@ func TestRedriveRefused(t *testing.T) {
 			if payload == "new" {
 				token.Fence = 3
 			}
-			m := broker.Claimed{Envelope: &schema.Envelope{ID: task.NewID(1, int64(i), 0), Payload: []byte(payload)}, Exec: &schema.Exec{}, Token: token}
+			m := broker.Claimed{Envelope: &schema.Envelope{ID: task.NewID(1, int64(i), 0), Payload: []byte(payload)}, Exec: &schema.Exec{},
+				Token: token}
 			got, holds = append(got, m), append(holds, holdOf(&m))
 		}
 		wantLeft, wantMoved, wantEnded := "new refused", []string{"dead first", "dead last"}, []broker.Hold{holds[1], holds[3]}
@@ -87,7 +89,8 @@ func TestRedriveRefused(t *testing.T) {
 			}
 		}
 		if stays != " "+wantLeft || !slices.Equal(core.moved, wantMoved) || !slices.Equal(ended, wantEnded) {
-			t.Errorf("%s: the receiver gets%s, want %s; moved are %q, want %q; ended are %v, want %v", name, stays, wantLeft, core.moved, wantMoved, ended, wantEnded)
+			t.Errorf("%s: the receiver gets%s, want %s; moved are %q, want %q; ended are %v, want %v", name, stays, wantLeft, core.moved,
+				wantMoved, ended, wantEnded)
 		}
 	}
 }
@@ -149,14 +152,16 @@ func TestKeysOfRepeatedCalls(t *testing.T) {
 func TestHandlesOfOtherQueues(t *testing.T) {
 	id, token, zero, ten := task.NewID(3, 1, 2), task.Token{Epoch: 1, Fence: 1, Nonce: 7}, 0, 10
 	own, other := handle("mail", id, token), handle("other", id, token)
-	for name, do := range map[string]action{"delete": deleteMessage, "delete in a batch": deleteBatch, "hide": changeVisibility, "hide in a batch": changeVisibilityBatch} {
+	for name, do := range map[string]action{"delete": deleteMessage, "delete in a batch": deleteBatch, "hide": changeVisibility,
+		"hide in a batch": changeVisibilityBatch} {
 		for _, fifo := range []string{"false", "true"} {
 			for _, seconds := range []*int{&zero, &ten} {
 				for _, c := range []struct {
 					receipt string
 					settled int
 				}{{own, 1}, {other, 0}} {
-					core := &settling{oneQueue: oneQueue{q: queues.Queue{Name: "mail", Config: task.QueueConfig{Version: 1, Annotations: map[string]string{noteAttribute + "FifoQueue": fifo}}}}}
+					core := &settling{oneQueue: oneQueue{q: queues.Queue{Name: "mail", Config: task.QueueConfig{Version: 1, Annotations: map[string]string{
+						noteAttribute + "FifoQueue": fifo}}}}}
 					in := &wire.Input{QueueURL: "http://pawl/000000000000/mail", ReceiptHandle: c.receipt, Visibility: seconds,
 						Entries: []wire.Entry{{ID: "a", ReceiptHandle: c.receipt, Visibility: seconds}}}
 					x := &exchange{Handler: New(Config{Core: core}), ctx: t.Context(), r: httptest.NewRequest("POST", "http://pawl/", nil), in: in}
@@ -176,9 +181,11 @@ func TestHandlesOfOtherQueues(t *testing.T) {
 // A late delete in a FIFO queue is refused while the message is there, however the receive of the handle ended.
 func TestLateDeletesInFIFOQueues(t *testing.T) {
 	for _, reason := range []string{task.StaleExpired, task.StaleReclaimed, task.StaleCompleted, task.StaleCancelled} {
-		for state, refused := range map[task.State]bool{task.Ready: true, task.Scheduled: true, task.Claimed: true, task.Succeeded: false, task.Discarded: false, task.Cancelled: false, task.Dead: false} {
+		for state, refused := range map[task.State]bool{task.Ready: true, task.Scheduled: true, task.Claimed: true, task.Succeeded: false,
+			task.Discarded: false, task.Cancelled: false, task.Dead: false} {
 			err := expired(&task.Error{Code: task.CodeStaleClaim, Reason: reason, State: state}, "handle")
-			if got := errorShown(err); (got != "<nil>") != refused || refused && got != "InvalidParameterValue: Value handle for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired." {
+			if got := errorShown(err); (got != "<nil>") != refused || refused &&
+				got != "InvalidParameterValue: Value handle for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired." {
 				t.Errorf("%s, the message is %s: %s", reason, state, got)
 			}
 		}

@@ -195,7 +195,8 @@ func (o *outgoing) check(q *queues.Queue) error {
 		return wire.ErrInvalidParameterValue.With("One or more parameters %s. Reason: Message must be shorter than %d bytes.", verdict, most)
 	}
 	if !isText([]byte(o.body)) {
-		return wire.ErrInvalidMessageContents.With("Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF")
+		return wire.ErrInvalidMessageContents.With("Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to #xD7FF | " +
+			"#xE000 to #xFFFD | #x10000 to #x10FFFF")
 	}
 	if o.delay != nil && (*o.delay < 0 || *o.delay > 900) {
 		return wire.BadValue(*o.delay, "DelaySeconds", "DelaySeconds must be >= 0 and <= 900.")
@@ -244,8 +245,9 @@ func checkAttributes(all map[string]wire.Attribute) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		a := all[name]
-		if !attributeName.MatchString(name) || strings.HasPrefix(strings.ToLower(name), "aws.") || strings.HasPrefix(strings.ToLower(name), "amazon.") ||
-			strings.HasPrefix(name, ".") || strings.HasSuffix(name, ".") || strings.Contains(name, "..") {
+		if !attributeName.MatchString(name) || strings.HasPrefix(strings.ToLower(name), "aws.") ||
+			strings.HasPrefix(strings.ToLower(name), "amazon.") || strings.HasPrefix(name, ".") || strings.HasSuffix(name, ".") ||
+			strings.Contains(name, "..") {
 			return wire.ErrInvalidParameterValue.With("Invalid message attribute name '%s'.", task.Cut(name, 100))
 		}
 		if err := checkAttributeValue(name, &a); err != nil {
@@ -261,7 +263,8 @@ func checkAttributeValue(name string, a *wire.Attribute) error {
 	case a.DataType == "":
 		return wire.ErrInvalidParameterValue.With("The message attribute '%s' must contain message attribute type.", name)
 	case kind != "String" && kind != "Number" && kind != "Binary":
-		return wire.ErrInvalidParameterValue.With("The message attribute '%s' has an invalid message attribute type, the set of supported type prefixes is Binary, Number, and String.", name)
+		return wire.ErrInvalidParameterValue.With("The message attribute '%s' has an invalid message attribute type, the set of supported type "+
+			"prefixes is Binary, Number, and String.", name)
 	case len(a.StringList) > 0 || len(a.BinaryList) > 0:
 		return wire.ErrUnsupportedOperation.With("Message attribute list values in SendMessage operation are not supported.")
 	case strings.ContainsFunc(a.DataType, unicode.IsControl) || !utf8.ValidString(a.DataType):

@@ -42,10 +42,12 @@ func TestMessagesAreChecked(t *testing.T) {
 		return with("n", wire.Attribute{DataType: "Number.x", StringValue: &s})
 	}
 	const (
-		ok       = "<nil>"
-		lacks    = "InvalidParameterValue: The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly"
+		ok    = "<nil>"
+		lacks = "InvalidParameterValue: The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId " +
+			"provided explicitly"
 		noNumber = "InvalidParameterValue: Can't cast the value of message (user) attribute 'n' to a number."
-		badID    = "InvalidParameterValue: Value %s for parameter %[2]s is invalid. Reason: %[2]s can only include alphanumeric and punctuation characters. 1 to 128 in length."
+		badID    = "InvalidParameterValue: Value %s for parameter %[2]s is invalid. Reason: %[2]s can only include alphanumeric and " +
+			"punctuation characters. 1 to 128 in length."
 	)
 	long := strings.Repeat("i", 129)
 	for _, c := range []struct {
@@ -56,10 +58,14 @@ func TestMessagesAreChecked(t *testing.T) {
 	}{
 		{"a name with accents", standard, with("attr.1øßä", value("v")), ok},
 		{"a name with a space", standard, with("a b", value("v")), "InvalidParameterValue: Invalid message attribute name 'a b'."},
-		{"a bad character in a value", standard, with("a", value("\x01")), "InvalidParameterValue: Invalid characters found in message attribute 'a'."},
-		{"a control character in a type", standard, with("a", wire.Attribute{DataType: "String.\n", StringValue: new("v")}), "InvalidParameterValue: The type of message (user) attribute 'a' contains invalid characters."},
-		{"a list of strings", standard, with("a", wire.Attribute{DataType: "String", StringValue: new("v"), StringList: []string{"v"}}), "AWS.SimpleQueueService.UnsupportedOperation: Message attribute list values in SendMessage operation are not supported."},
-		{"a list of bytes", standard, with("a", wire.Attribute{DataType: "Binary", BinaryValue: []byte("v"), BinaryList: [][]byte{nil}}), "AWS.SimpleQueueService.UnsupportedOperation: Message attribute list values in SendMessage operation are not supported."},
+		{"a bad character in a value", standard, with("a", value("\x01")),
+			"InvalidParameterValue: Invalid characters found in message attribute 'a'."},
+		{"a control character in a type", standard, with("a", wire.Attribute{DataType: "String.\n", StringValue: new("v")}),
+			"InvalidParameterValue: The type of message (user) attribute 'a' contains invalid characters."},
+		{"a list of strings", standard, with("a", wire.Attribute{DataType: "String", StringValue: new("v"), StringList: []string{"v"}}),
+			"AWS.SimpleQueueService.UnsupportedOperation: Message attribute list values in SendMessage operation are not supported."},
+		{"a list of bytes", standard, with("a", wire.Attribute{DataType: "Binary", BinaryValue: []byte("v"), BinaryList: [][]byte{nil}}),
+			"AWS.SimpleQueueService.UnsupportedOperation: Message attribute list values in SendMessage operation are not supported."},
 		{"38 digits", standard, number("-0" + strings.Repeat("9", 20) + "." + strings.Repeat("9", 18) + "00e7"), ok},
 		{"39 digits", standard, number(strings.Repeat("9", 20) + "." + strings.Repeat("9", 19)), noNumber},
 		{"a large number", standard, number("1e126"), ok},
@@ -73,9 +79,12 @@ func TestMessagesAreChecked(t *testing.T) {
 		{"an empty group", content, wire.Input{Body: "b", GroupID: new("")}, fmt.Sprintf(badID, "", "MessageGroupId")},
 		{"a long group", content, wire.Input{Body: "b", GroupID: &long}, fmt.Sprintf(badID, long, "MessageGroupId")},
 		{"no deduplication", plainFIFO, wire.Input{Body: "b", GroupID: new("g")}, lacks},
-		{"an empty deduplication ID", plainFIFO, wire.Input{Body: "b", GroupID: new("g"), DeduplicationID: new("")}, fmt.Sprintf(badID, "", "MessageDeduplicationId")},
-		{"a long deduplication ID", plainFIFO, wire.Input{Body: "b", GroupID: new("g"), DeduplicationID: &long}, fmt.Sprintf(badID, long, "MessageDeduplicationId")},
-		{"a delay", content, wire.Input{Body: "b", GroupID: new("g"), DelaySeconds: new(2)}, "InvalidParameterValue: Value 2 for parameter DelaySeconds is invalid. Reason: " + forOtherType},
+		{"an empty deduplication ID", plainFIFO, wire.Input{Body: "b", GroupID: new("g"), DeduplicationID: new("")}, fmt.Sprintf(badID, "",
+			"MessageDeduplicationId")},
+		{"a long deduplication ID", plainFIFO, wire.Input{Body: "b", GroupID: new("g"), DeduplicationID: &long}, fmt.Sprintf(badID, long,
+			"MessageDeduplicationId")},
+		{"a delay", content, wire.Input{Body: "b", GroupID: new("g"), DelaySeconds: new(2)},
+			"InvalidParameterValue: Value 2 for parameter DelaySeconds is invalid. Reason: " + forOtherType},
 	} {
 		core := &limited{}
 		core.q = c.q
@@ -87,23 +96,27 @@ func TestMessagesAreChecked(t *testing.T) {
 	}
 }
 
-// A batch with a message that lacks what all messages of the queue must have is refused as a whole. Other errors are those of single messages.
+// A batch with a message that lacks what all messages of the queue must have is refused as a whole. Other errors are
+// those of single messages.
 func TestBatchesToFIFOQueues(t *testing.T) {
 	good := wire.Entry{ID: "1", Body: "b", GroupID: new("g"), DeduplicationID: new("d")}
 	for what, c := range map[string]struct {
 		bad  wire.Entry
 		want string
 	}{
-		"no group":            {wire.Entry{ID: "2", Body: "b", DeduplicationID: new("e")}, "InvalidParameterValue: The request must contain the parameter MessageGroupId."},
-		"no deduplication ID": {wire.Entry{ID: "2", Body: "b", GroupID: new("g")}, "InvalidParameterValue: The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly"},
-		"a delay":             {wire.Entry{ID: "2", Body: "b", GroupID: new("g"), DeduplicationID: new("e"), DelaySeconds: new(2)}, "<nil>"},
-		"nothing":             {wire.Entry{ID: "2", GroupID: new("g"), DeduplicationID: new("e")}, "<nil>"},
-		"an empty group":      {wire.Entry{ID: "2", Body: "b", GroupID: new(""), DeduplicationID: new("e")}, "<nil>"},
+		"no group": {wire.Entry{ID: "2", Body: "b", DeduplicationID: new("e")},
+			"InvalidParameterValue: The request must contain the parameter MessageGroupId."},
+		"no deduplication ID": {wire.Entry{ID: "2", Body: "b", GroupID: new("g")},
+			"InvalidParameterValue: The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly"},
+		"a delay":        {wire.Entry{ID: "2", Body: "b", GroupID: new("g"), DeduplicationID: new("e"), DelaySeconds: new(2)}, "<nil>"},
+		"nothing":        {wire.Entry{ID: "2", GroupID: new("g"), DeduplicationID: new("e")}, "<nil>"},
+		"an empty group": {wire.Entry{ID: "2", Body: "b", GroupID: new(""), DeduplicationID: new("e")}, "<nil>"},
 	} {
 		for _, entries := range [][]wire.Entry{{good, c.bad}, {c.bad, good}} {
 			core := &limited{}
 			core.q = fifoQueue(nil)
-			x := &exchange{Handler: New(Config{Core: core}), ctx: t.Context(), r: httptest.NewRequest("POST", "http://pawl/", nil), in: &wire.Input{QueueURL: "a.fifo", Entries: entries}}
+			x := &exchange{Handler: New(Config{Core: core}), ctx: t.Context(), r: httptest.NewRequest("POST", "http://pawl/", nil),
+				in: &wire.Input{QueueURL: "a.fifo", Entries: entries}}
 			if got := errorShown(sendBatch(x)); got != c.want {
 				t.Errorf("%s: %s\nwant %s", what, got, c.want)
 			}
@@ -112,7 +125,8 @@ func TestBatchesToFIFOQueues(t *testing.T) {
 				sent, failed = 0, 0
 			}
 			if len(x.out.Successful) != sent || len(x.out.Failed) != failed || (core.got.Queue != "") != (sent > 0) {
-				t.Errorf("%s: %d messages were sent and %d failed, want %d and %d; enqueued is %+v", what, len(x.out.Successful), len(x.out.Failed), sent, failed, core.got)
+				t.Errorf("%s: %d messages were sent and %d failed, want %d and %d; enqueued is %+v", what, len(x.out.Successful), len(x.out.Failed),
+					sent, failed, core.got)
 			}
 		}
 	}
@@ -154,7 +168,8 @@ func TestTraces(t *testing.T) {
 		want   string
 	}{
 		{"", nil, ""}, {"Root=r", nil, "Root=r"}, {"Root=r", own, "Root=own"}, {"", own, "Root=own"},
-		{"Root=\x01", nil, ""}, {strings.Repeat("r", maxTraceHeader), nil, strings.Repeat("r", maxTraceHeader)}, {strings.Repeat("r", maxTraceHeader+1), nil, ""},
+		{"Root=\x01", nil, ""}, {strings.Repeat("r", maxTraceHeader), nil, strings.Repeat("r", maxTraceHeader)},
+		{strings.Repeat("r", maxTraceHeader+1), nil, ""},
 	} {
 		for _, batch := range []bool{false, true} {
 			core := &limited{}
@@ -168,7 +183,8 @@ func TestTraces(t *testing.T) {
 				do = sendBatch
 			}
 			if err := do(x); err != nil || core.got.Headers[headerTrace] != c.want {
-				t.Errorf("header %.20q, attribute %v: the trace is %.20q, %v, want %.20q", c.header, c.system, core.got.Headers[headerTrace], err, c.want)
+				t.Errorf("header %.20q, attribute %v: the trace is %.20q, %v, want %.20q", c.header, c.system, core.got.Headers[headerTrace], err,
+					c.want)
 			}
 			if !batch && (x.out.Sent.MD5OfSystemAttributes != "") != (c.system != nil) {
 				t.Errorf("header %.20q, attribute %v: the checksum of system attributes is %q", c.header, c.system, x.out.Sent.MD5OfSystemAttributes)
@@ -177,7 +193,8 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// A change of the scope in which deduplication IDs are unique applies after a minute. Those used before are then remembered for the rest of their time.
+// A change of the scope in which deduplication IDs are unique applies after a minute. Those used before are then
+// remembered for the rest of their time.
 func TestDeduplicationScopeChanges(t *testing.T) {
 	const queue, group = "queue", groupScope
 	for _, c := range []struct {

@@ -23,7 +23,8 @@ func checkTags(queue string, tags map[string]string, others int) error {
 	}
 	for key, value := range tags {
 		if key == "" || utf8.RuneCountInString(key) > maxTagKey || strings.HasPrefix(strings.ToLower(key), "aws:") {
-			return wire.ErrInvalidParameterValue.With("Tag keys must be between 1 and %d characters in length and may not begin with aws:.", maxTagKey)
+			return wire.ErrInvalidParameterValue.With("Tag keys must be between 1 and %d characters in length and may not begin with aws:.",
+				maxTagKey)
 		}
 		if !isText([]byte(key)) || !isText([]byte(value)) {
 			return wire.ErrInvalidParameterValue.With("Tag keys and values can only contain characters of XML.")

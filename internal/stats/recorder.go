@@ -32,9 +32,9 @@ type Queue struct{ Namespace, Name string }
 // An event is first added to the figures of the current second. When that is over, they are added to all levels and to the namespace, so
 // that an event costs the same however much is kept of it.
 type Recorder struct {
-	// Born returns which queue of its name there is, or, with an empty name, which namespace: a number above 0 that grows with each, such as the
-	// time at which it was created in nanoseconds; 0: there is none. It is not known while the node has not heard which there are. Born may be nil,
-	// is set before the first event, and must not call the recorder.
+	// Born returns which queue of its name there is, or, with an empty name, which namespace: a number above 0 that grows
+	// with each, such as the time at which it was created in nanoseconds; 0: there is none. It is not known while the node
+	// has not heard which there are. Born may be nil, is set before the first event, and must not call the recorder.
 	Born func(Queue) (born int64, known bool)
 
 	mu        sync.Mutex
@@ -133,7 +133,8 @@ type Failure struct {
 
 // New returns an empty recorder that begins at now.
 func New(now time.Time) *Recorder {
-	return &Recorder{since: now, queues: map[Queue]*figures{}, spaces: map[string]*figures{}, stale: map[[2]string]uint64{}, schedules: map[string]*ticks{}}
+	return &Recorder{since: now, queues: map[Queue]*figures{}, spaces: map[string]*figures{}, stale: map[[2]string]uint64{},
+		schedules: map[string]*ticks{}}
 }
 
 // Record counts events that have just happened. It does not retain the slice.

@@ -39,10 +39,12 @@ func TestReport(t *testing.T) {
 		window Window
 		steps  int
 		total  uint32
-	}{{"mail", Minutes2, 120, 5}, {"mail", Minutes5, 30, 5}, {"mail", Hour, 360, 5}, {"mail", Day, 288, 5}, {"video", Hour, 360, 5}, {"", Hour, 360, 10}, {"none", Hour, 360, 0}} {
+	}{{"mail", Minutes2, 120, 5}, {"mail", Minutes5, 30, 5}, {"mail", Hour, 360, 5}, {"mail", Day, 288, 5}, {"video", Hour, 360, 5},
+		{"", Hour, 360, 10}, {"none", Hour, 360, 0}} {
 		r := b.Report(now, Queue{"default", c.queue}, c.window)
 		if sum := r.Total(); len(r.Rates) != c.steps || sum.Enqueued != c.total || sum.Succeeded != c.total || r.Wait.Count() != uint64(c.total) {
-			t.Errorf("%q over %v: %d steps, %+v, %d waits; want %d steps and %d tasks", c.queue, time.Duration(c.window), len(r.Rates), sum, r.Wait.Count(), c.steps, c.total)
+			t.Errorf("%q over %v: %d steps, %+v, %d waits; want %d steps and %d tasks", c.queue, time.Duration(c.window), len(r.Rates), sum,
+				r.Wait.Count(), c.steps, c.total)
 		}
 	}
 	r := b.Report(now, Queue{"default", "mail"}, Minutes2)
@@ -109,7 +111,8 @@ func TestNodesAddUp(t *testing.T) {
 		}
 	}
 	for _, w := range []Window{Minutes2, Minutes5, Hour, Day} {
-		got, other, want := one.Report(now, Queue{"default", "q"}, w), two.Report(now, Queue{"default", "q"}, w), both.Report(now, Queue{"default", "q"}, w)
+		got, other, want := one.Report(now, Queue{"default", "q"}, w), two.Report(now, Queue{"default", "q"}, w),
+			both.Report(now, Queue{"default", "q"}, w)
 		got.Add(other)
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("over %v: got %+v, want %+v", time.Duration(w), got, want)
@@ -128,7 +131,8 @@ func TestBrief(t *testing.T) {
 	now := dawn.Add(10 * time.Second)
 	b.life(now, "q", 6, time.Second, time.Second)
 	got := b.Briefs(now, "default", []string{"none", "q"})
-	if got[1].Rates.In() != 6 || got[1].Rates.Out() != 6 || got[1].Span != 10*time.Second || got[1].Wait.Count() != 6 || got[0].Rates.In() != 0 {
+	if got[1].Rates.In() != 6 || got[1].Rates.Out() != 6 || got[1].Span != 10*time.Second || got[1].Wait.Count() != 6 ||
+		got[0].Rates.In() != 0 {
 		t.Errorf("10s after the start the briefs are %+v", got)
 	}
 	got = b.Briefs(now.Add(61*time.Second), "default", []string{"q"})
@@ -194,7 +198,8 @@ func TestFailing(t *testing.T) {
 		b.Record(dawn.Add(time.Duration(i)*time.Minute), []Event{e, event("p", "t0", Failed)})
 	}
 	r := b.Report(dawn.Add(30*time.Minute), Queue{"default", ""}, Hour)
-	if len(r.Failing) != 4 || r.Failing[0].Queue != "p" || r.Failing[0].Failures != 30 || r.Failing[1].Failures != 10 || r.Failing[3].Last.Error != "error 29" {
+	if len(r.Failing) != 4 || r.Failing[0].Queue != "p" || r.Failing[0].Failures != 30 || r.Failing[1].Failures != 10 ||
+		r.Failing[3].Last.Error != "error 29" {
 		t.Errorf("the failing types are %+v", r.Failing)
 	}
 	if r := b.Report(dawn.Add(2*time.Hour), Queue{"default", ""}, Hour); len(r.Failing) != 0 {
@@ -228,7 +233,8 @@ func TestSave(t *testing.T) {
 			}
 		}
 	}
-	if got, want := later.Briefs(now, "default", []string{"q3"}), b.Briefs(now, "default", []string{"q3"}); !reflect.DeepEqual(got, want) || got[0].Span != time.Minute {
+	if got, want := later.Briefs(now, "default", []string{"q3"}), b.Briefs(now, "default", []string{"q3"}); !reflect.DeepEqual(got, want) ||
+		got[0].Span != time.Minute {
 		t.Errorf("lately: got %+v, want %+v", got, want)
 	}
 	for at := 0; at < len(file); at += 1 + len(file)/300 {
@@ -243,7 +249,8 @@ func TestSave(t *testing.T) {
 	}
 }
 
-// A queue or namespace that was removed has no figures, neither in memory nor in what is saved, and a later one of its name has none of them.
+// A queue or namespace that was removed has no figures, neither in memory nor in what is saved, and a later one of its
+// name has none of them.
 func TestRemovedQueuesHaveNoFigures(t *testing.T) {
 	exist, known := map[Queue]int64{{"default", ""}: 1, {"default", "q"}: 5, {"default", "kept"}: 6, {"team", ""}: 7, {"team", "q"}: 8}, true
 	born := func(q Queue) (int64, bool) { return exist[q], known }
@@ -266,7 +273,9 @@ func TestRemovedQueuesHaveNoFigures(t *testing.T) {
 		for _, q := range []Queue{{"default", "q"}, {"default", "kept"}, {"team", "q"}, {"team", Other}} {
 			types := b.TypeCounts(now, q.Namespace, Hour, func(queue, _ string) bool { return queue == q.Name })
 			briefs := b.TypeBriefs(now, q.Namespace, Hour, []string{"t"}, func(queue string) bool { return queue == q.Name })
-			report := b.TypeReport(now, TypeQuery{Namespace: q.Namespace, Type: "t", Window: Hour}, func(queue string) bool { return queue == q.Name })
+			report := b.TypeReport(now, TypeQuery{Namespace: q.Namespace, Type: "t", Window: Hour}, func(queue string) bool {
+				return queue == q.Name
+			})
 			trend := uint32(0)
 			for _, f := range b.Trends(now, q.Namespace, []string{q.Name}, Hour)[0].Steps {
 				trend += f.In
@@ -277,11 +286,13 @@ func TestRemovedQueuesHaveNoFigures(t *testing.T) {
 					total = int(t.Types[0].Counts[Enqueued])
 				}
 			})
-			text += fmt.Sprint(enqueued(q), len(b.Report(now, q, Hour).Failing), b.Briefs(now, q.Namespace, []string{q.Name})[0].Rates.Enqueued, len(types.Counts),
-				len(briefs[0].Last.Error) > 0, report.Total().Enqueued, len(b.TypeQueues(q.Namespace, "t", func(queue string) bool { return queue == q.Name })), trend, total, "; ")
+			text += fmt.Sprint(enqueued(q), len(b.Report(now, q, Hour).Failing), b.Briefs(now, q.Namespace, []string{q.Name})[0].Rates.Enqueued,
+				len(types.Counts), len(briefs[0].Last.Error) > 0, report.Total().Enqueued, len(b.TypeQueues(q.Namespace, "t", func(queue string) bool {
+					return queue == q.Name
+				})), trend, total, "; ")
 		}
-		return text + fmt.Sprint(enqueued(Queue{"default", ""}), len(b.Report(now, Queue{"default", ""}, Hour).Failing), enqueued(Queue{"team", ""}),
-			len(b.Report(now, Queue{"team", ""}, Hour).Failing), len(b.Late(now, "team")), len(b.TickTotals()))
+		return text + fmt.Sprint(enqueued(Queue{"default", ""}), len(b.Report(now, Queue{"default", ""}, Hour).Failing),
+			enqueued(Queue{"team", ""}), len(b.Report(now, Queue{"team", ""}, Hour).Failing), len(b.Late(now, "team")), len(b.TickTotals()))
 	}
 	// want is what seen returns if each of the queues has had so many rounds of events, and the namespaces so many enqueues.
 	want := func(defaultQ, kept, teamQ, other, inDefault, inTeam int) string {
@@ -311,7 +322,8 @@ func TestRemovedQueuesHaveNoFigures(t *testing.T) {
 		t.Errorf("after saving %d queues, %d namespaces and %d types are kept, %v", len(b.queues), len(b.spaces), b.types, err)
 	}
 	if got := b.StaleTotals(); len(b.schedules) != 0 || len(got) != 1 || got[0].Namespace != "default" {
-		t.Errorf("after saving the ticks of %d namespaces and the refusals %v are kept, want only refusals of the default namespace", len(b.schedules), got)
+		t.Errorf("after saving the ticks of %d namespaces and the refusals %v are kept, want only refusals of the default namespace",
+			len(b.schedules), got)
 	}
 	exist[Queue{"team", ""}], exist[Queue{"team", "q"}] = 10e9, 11e9
 	check("all created", want(0, 1, 0, 0, 2, 0))
@@ -365,7 +377,8 @@ func TestClockSetBack(t *testing.T) {
 	for _, at := range []time.Duration{24 * time.Hour, 0, time.Minute} {
 		b.Record(dawn.Add(at), []Event{failed})
 	}
-	if got := b.Report(dawn.Add(time.Minute), Queue{"default", "q"}, Hour).Failing; len(got) != 1 || got[0].Failures != 2 || !got[0].Last.At.Equal(dawn.Add(time.Minute)) {
+	if got := b.Report(dawn.Add(time.Minute), Queue{"default", "q"}, Hour).Failing; len(got) != 1 || got[0].Failures != 2 ||
+		!got[0].Last.At.Equal(dawn.Add(time.Minute)) {
 		t.Errorf("after the clock was set back a day the failing types are %+v, want 2 failures of t", got)
 	}
 }

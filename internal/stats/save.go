@@ -103,8 +103,8 @@ func kept[T any](s *series[T], l level, second int64) []slot[T] {
 	return append([]slot[T](nil), s.after(l.at(second)-l.keep)...)
 }
 
-// Load loads what another process saved into a recorder in which nothing has happened yet. Steps that are too old are dropped as time passes.
-// Errors are ErrFormat, and leave the recorder unchanged.
+// Load loads what another process saved into a recorder in which nothing has happened yet. Steps that are too old are
+// dropped as time passes. Errors are ErrFormat, and leave the recorder unchanged.
 func (r *Recorder) Load(file []byte, now time.Time) error {
 	body, ok := bytes.CutPrefix(file, []byte(format))
 	if !ok || len(body) < 8 || xxhash.Sum64(body[8:]) != binary.BigEndian.Uint64(body) {

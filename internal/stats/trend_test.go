@@ -16,7 +16,8 @@ func TestTrend(t *testing.T) {
 	}{{Minutes2, 2 * time.Second, 60}, {Minutes5, 10 * time.Second, 30}, {Hour, time.Minute, 60}, {Day, 30 * time.Minute, 48}} {
 		b := New(begin)
 		event := func(steps int, of Counter) {
-			b.Record(begin.Add(time.Duration(steps)*c.step+c.step-time.Second), []Event{{Namespace: "n", Queue: "q", Type: "t", Counts: Set(0).With(of), Ran: -1}})
+			b.Record(begin.Add(time.Duration(steps)*c.step+c.step-time.Second), []Event{{Namespace: "n", Queue: "q", Type: "t",
+				Counts: Set(0).With(of), Ran: -1}})
 		}
 		event(0, Enqueued)
 		event(1, Enqueued)
@@ -26,7 +27,8 @@ func TestTrend(t *testing.T) {
 		event(c.steps, Replayed)
 		got := b.Trends(begin.Add(time.Duration(c.steps)*c.step+c.step-time.Second), "n", []string{"q", "none"}, c.window)
 		if c.window.TrendStep() != c.step || len(got[0].Steps) != c.steps || len(got[1].Steps) != c.steps {
-			t.Fatalf("%v: %d and %d steps of %v, want %d of %v", time.Duration(c.window), len(got[0].Steps), len(got[1].Steps), c.window.TrendStep(), c.steps, c.step)
+			t.Fatalf("%v: %d and %d steps of %v, want %d of %v", time.Duration(c.window), len(got[0].Steps), len(got[1].Steps), c.window.TrendStep(),
+				c.steps, c.step)
 		}
 		want := make([]Flow, c.steps) // the first is too old
 		want[0], want[1], want[c.steps-1] = Flow{In: 1, Failed: 1}, Flow{Out: 2, Failed: 1, Succeeded: 1, Poisoned: 1}, Flow{In: 1}
@@ -49,7 +51,8 @@ func TestTrendsAdd(t *testing.T) {
 		o    Trend
 		want string
 	}{
-		{Trend{Last: 10, Steps: []Flow{{Out: 1, Succeeded: 1}, {Out: 2, Poisoned: 2}, {Failed: 3}}}, "{10 [{1 1 0 1 0} {2 2 0 0 2} {3 0 3 0 0}]}"},
+		{Trend{Last: 10, Steps: []Flow{{Out: 1, Succeeded: 1}, {Out: 2, Poisoned: 2}, {Failed: 3}}},
+			"{10 [{1 1 0 1 0} {2 2 0 0 2} {3 0 3 0 0}]}"},
 		{Trend{Last: 11, Steps: []Flow{{Out: 1}, {Out: 2}, {Out: 3}}}, "{11 [{2 1 0 0 0} {3 2 0 0 0} {0 3 0 0 0}]}"},
 		{Trend{Last: 9, Steps: []Flow{{Out: 1}, {Out: 2}, {Out: 3}}}, "{10 [{1 2 0 0 0} {2 3 0 0 0} {3 0 0 0 0}]}"},
 		{Trend{}, "{10 [{1 0 0 0 0} {2 0 0 0 0} {3 0 0 0 0}]}"},

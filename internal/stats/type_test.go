@@ -71,7 +71,8 @@ func TestTypeReport(t *testing.T) {
 	if p := r.Run.Quantile(0.5); p < 90*time.Millisecond || p > 128*time.Millisecond {
 		t.Errorf("the median run is %v, want about 100ms", p)
 	}
-	if len(r.Slowest) != 6 || r.Slowest[0].Ran != 10*time.Second || !r.Slowest[0].Failed || r.Slowest[0].Worker != "w1" || r.Slowest[5].Failed {
+	if len(r.Slowest) != 6 || r.Slowest[0].Ran != 10*time.Second || !r.Slowest[0].Failed || r.Slowest[0].Worker != "w1" ||
+		r.Slowest[5].Failed {
 		t.Errorf("the slowest runs are %+v", r.Slowest)
 	}
 	if len(r.Failing) != 1 || r.Failing[0].Queue != "bulk" || r.Failing[0].Failures != 2 {
@@ -86,7 +87,8 @@ func TestTypeReport(t *testing.T) {
 		steps         int
 		came, bad     uint32
 		runs, slowest int
-	}{{"", Minutes5, 30, 6, 0, 6, 6}, {"", Hour, 60, 6, 0, 6, 6}, {"", Day, 96, 12, 2, 12, 6}, {"mail", Day, 96, 10, 0, 10, 6}, {"bulk", Day, 96, 2, 2, 2, 0}, {"none", Day, 96, 0, 0, 0, 0}} {
+	}{{"", Minutes5, 30, 6, 0, 6, 6}, {"", Hour, 60, 6, 0, 6, 6}, {"", Day, 96, 12, 2, 12, 6}, {"mail", Day, 96, 10, 0, 10, 6},
+		{"bulk", Day, 96, 2, 2, 2, 0}, {"none", Day, 96, 0, 0, 0, 0}} {
 		r := b.typed(now, "welcome", c.w, c.queue)
 		total := r.Total()
 		got := fmt.Sprint(len(r.Rates), total.Enqueued, total.Bad(), r.Run.Count(), min(len(r.Slowest), 6))
@@ -112,7 +114,8 @@ func TestSlowest(t *testing.T) {
 	for _, s := range r.Slowest {
 		got = append(got, s.Ran)
 	}
-	if want := []time.Duration{50 * time.Second, 49 * time.Second, 49 * time.Second, 48 * time.Second, 48 * time.Second}; !slices.Equal(got, want) {
+	if want := []time.Duration{50 * time.Second, 49 * time.Second, 49 * time.Second, 48 * time.Second, 48 * time.Second}; !slices.Equal(got,
+		want) {
 		t.Errorf("in one step the slowest runs are %v, want %v", got, want)
 	}
 	b.runs(dawn.Add(10*time.Minute), "q", "t", 1, 0, time.Second, Succeeded) // a new step accepts faster runs
@@ -134,7 +137,8 @@ func TestTypesOfNodesAddUp(t *testing.T) {
 			b = two
 		}
 		for _, b := range []*Recorder{b, both} {
-			b.runs(now, fmt.Sprintf("q%d", i%2), fmt.Sprintf("t%d", i%2), 1, time.Duration(i)*time.Millisecond, time.Duration(i)*time.Second, Counter(int(Succeeded)+i%2))
+			b.runs(now, fmt.Sprintf("q%d", i%2), fmt.Sprintf("t%d", i%2), 1, time.Duration(i)*time.Millisecond, time.Duration(i)*time.Second,
+				Counter(int(Succeeded)+i%2))
 		}
 	}
 	for _, w := range []Window{Minutes5, Hour, Day} {
@@ -153,7 +157,8 @@ func TestTypesOfNodesAddUp(t *testing.T) {
 		if !reflect.DeepEqual(counts, all) || len(all.Counts) != 2 {
 			t.Errorf("counts over %v: got %+v, want %+v", time.Duration(w), counts, all)
 		}
-		briefs, wants := one.TypeBriefs(now, "default", w, []string{"t1", "none"}, anyQueue), both.TypeBriefs(now, "default", w, []string{"t1", "none"}, anyQueue)
+		briefs, wants := one.TypeBriefs(now, "default", w, []string{"t1", "none"}, anyQueue), both.TypeBriefs(now, "default", w,
+			[]string{"t1", "none"}, anyQueue)
 		others := two.TypeBriefs(now, "default", w, []string{"t1", "none"}, anyQueue)
 		for i := range briefs {
 			briefs[i].Add(&others[i])
@@ -180,7 +185,8 @@ func TestLastError(t *testing.T) {
 		b.Record(dawn.Add(time.Duration(i%2)*time.Minute), []Event{e}) // that of b
 	}
 	for range 20 { // queues come in any order
-		if got := b.TypeBriefs(dawn.Add(time.Minute), "default", Hour, []string{"t"}, anyQueue)[0]; got.Last.Error != "b" || len(got.Queues) != 3 {
+		if got := b.TypeBriefs(dawn.Add(time.Minute), "default", Hour, []string{"t"}, anyQueue)[0]; got.Last.Error != "b" ||
+			len(got.Queues) != 3 {
 			t.Fatalf("the last error is %+v in %v, want b in 3 queues", got.Last, got.Queues)
 		}
 	}
@@ -212,7 +218,8 @@ func TestPeriodsAroundATime(t *testing.T) {
 			continue
 		}
 		x, y := r.Before, r.After
-		if got, want := fmt.Sprint(x.Seconds, y.Seconds, x.Rates.Succeeded, x.Rates.Failed, y.Rates.Failed, y.Rates.Succeeded, x.Run.Count(), y.Run.Count()),
+		if got, want := fmt.Sprint(x.Seconds, y.Seconds, x.Rates.Succeeded, x.Rates.Failed, y.Rates.Failed, y.Rates.Succeeded,
+			x.Run.Count(), y.Run.Count()),
 			fmt.Sprint(c.length.Seconds(), c.length.Seconds(), c.before, 0, c.after, 0, c.before, c.after); got != want {
 			t.Errorf("%v ago: got %s, want %s", c.ago, got, want)
 		}
@@ -241,7 +248,8 @@ func TestTypesAreSaved(t *testing.T) {
 			t.Errorf("over %v: got %+v, want %+v", time.Duration(w), got, want)
 		}
 	}
-	if span := later.TypeCounts(now, "default", Day, func(string, string) bool { return true }).Span; span < 80*time.Minute || span > 90*time.Minute {
+	if span := later.TypeCounts(now, "default", Day, func(string, string) bool { return true }).Span; span < 80*time.Minute ||
+		span > 90*time.Minute {
 		t.Errorf("the loaded statistics span %v, want about 85m", span)
 	}
 	later.runs(now.Add(time.Minute), "q", "t1", 1, 0, 0, Succeeded) // a copy is as good as the first
@@ -280,7 +288,8 @@ func TestRoomForTypes(t *testing.T) {
 	}
 }
 
-// A queue that has had as many types as are kept gives the place of one that has been idle for a day to a new one, even if it is the only type left.
+// A queue that has had as many types as are kept gives the place of one that has been idle for a day to a new one, even
+// if it is the only type left.
 func TestRoomForTypesOfAQueue(t *testing.T) {
 	b, now := New(dawn), dawn
 	for i := range maxTypes {

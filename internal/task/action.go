@@ -84,10 +84,10 @@ var Actions = []Action{QueueCreated, QueuePut, QueueDeleted, QueuePaused, QueueR
 	TaskCancelled, TaskRetried, TaskRunNow, TaskDiscarded, TaskEdited, DeadReplayed, DeadDiscarded,
 	GroupCancelled, OperationStarted, OperationPaused, OperationResumed, OperationAborted,
 	SchedulePut, ScheduleDeleted, SchedulePaused, ScheduleResumed, ScheduleTriggered,
-	WorkerQuieted, WorkerResumed, NodeJoined, NodeDrained, NodeUndrained, NodeRemoved, ReplicaMoved, LeaderTransferred, ShardsAdded, ReplicationSet, AuditRetentionSet, LevelRaised, BackupTaken,
-	TokensRequired, CallersRefused, TokenAdded, TokenRotated, TokenRevoked, NamespaceAdded, NamespaceRemoved, QuotasSet,
-	WebhookAdded, WebhookSet, WebhookRemoved, WebhookPaused, WebhookResumed, WebhookRotated, WebhookTested, WebhookDisabled,
-	MarkerAdded, MarkerEnded, MarkerRemoved}
+	WorkerQuieted, WorkerResumed, NodeJoined, NodeDrained, NodeUndrained, NodeRemoved, ReplicaMoved, LeaderTransferred, ShardsAdded,
+	ReplicationSet, AuditRetentionSet, LevelRaised, BackupTaken, TokensRequired, CallersRefused, TokenAdded, TokenRotated, TokenRevoked,
+	NamespaceAdded, NamespaceRemoved, QuotasSet, WebhookAdded, WebhookSet, WebhookRemoved, WebhookPaused, WebhookResumed, WebhookRotated,
+	WebhookTested, WebhookDisabled, MarkerAdded, MarkerEnded, MarkerRemoved}
 
 // Target is the object of an action.
 type Target struct {
@@ -116,7 +116,8 @@ const (
 )
 
 // TargetKinds lists all of them.
-var TargetKinds = []TargetKind{OnQueue, OnTask, OnGroup, OnOperation, OnSchedule, OnWorker, OnNode, OnShard, OnCluster, OnToken, OnNamespace, OnWebhook, OnMarker}
+var TargetKinds = []TargetKind{OnQueue, OnTask, OnGroup, OnOperation, OnSchedule, OnWorker, OnNode, OnShard, OnCluster, OnToken,
+	OnNamespace, OnWebhook, OnMarker}
 
 // CheckActions refuses anything other than an action or a group such as "queue.*"; "" matches all.
 func CheckActions(words string) error {

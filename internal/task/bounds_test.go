@@ -124,9 +124,11 @@ func TestLimitsAreStable(t *testing.T) {
 	for name, c := range map[string]struct{ is, was int }{
 		"tasks in a claim": {MaxClaim, 1000}, "queues in a claim": {MaxClaimQueues, 100}, "types in a claim": {MaxClaimTypes, 1000},
 		"a checkpoint": {MaxCheckpoint, 64 << 10}, "a message or a stack": {MaxErrorText, 8 << 10}, "a progress text": {MaxProgressText, 1 << 10},
-		"a once result": {MaxOnceResult, 64 << 10}, "patterns": {MaxPatterns, 32}, "stars": {MaxStars, 8}, "slots": {SlotCount, 64}, "shards": {MaxShard, 4095},
-		"members of a group": {MaxGroupMembers, 100_000}, "a member's result": {MaxMemberResult, 16 << 10}, "a group's results": {MaxGroupResults, 64 << 20},
-		"an actor": {MaxActor, 256}, "a reason": {MaxReason, 1 << 10}, "holds": {MaxHolds, 1000}, "samples of notifications": {NotificationSamples, 5},
+		"a once result": {MaxOnceResult, 64 << 10}, "patterns": {MaxPatterns, 32}, "stars": {MaxStars, 8}, "slots": {SlotCount, 64},
+		"shards": {MaxShard, 4095}, "members of a group": {MaxGroupMembers, 100_000}, "a member's result": {MaxMemberResult, 16 << 10},
+		"a group's results": {MaxGroupResults, 64 << 20}, "an actor": {MaxActor, 256}, "a reason": {MaxReason, 1 << 10},
+		"holds": {MaxHolds, 1000}, "samples of notifications": {
+			NotificationSamples, 5},
 	} {
 		if c.is != c.was {
 			t.Errorf("the limit of %s is %d, want %d", name, c.is, c.was)
@@ -138,8 +140,8 @@ func TestLimitsAreStable(t *testing.T) {
 func TestFill(t *testing.T) {
 	s := Spec{Type: "t", IdempotencyKey: "k", Unique: &Unique{}, Then: []Spec{{Type: "u"}}}
 	s.Fill()
-	if s.Queue != "default" || s.Priority != Normal || s.IdempotencyTTL != day || s.Then[0].Queue != "default" || s.Then[0].IdempotencyTTL != 0 ||
-		s.Unique.Key == "" || s.Unique.States != Unfinished || s.Unique.OnConflict != Keep {
+	if s.Queue != "default" || s.Priority != Normal || s.IdempotencyTTL != day || s.Then[0].Queue != "default" ||
+		s.Then[0].IdempotencyTTL != 0 || s.Unique.Key == "" || s.Unique.States != Unfinished || s.Unique.OnConflict != Keep {
 		t.Errorf("an empty spec was filled as %+v, %+v", s, s.Unique)
 	}
 	s = Spec{Type: "t", Queue: "q", Priority: High, IdempotencyKey: "k", IdempotencyTTL: 5, Unique: &Unique{"u", allStates, Reject}}
@@ -171,7 +173,8 @@ func TestBoundsOfRetry(t *testing.T) {
 	} {
 		refuses(t, what, c.r.Check("r"), c.field)
 	}
-	for n, want := range map[int]time.Duration{-1: 30 * time.Second, 0: 30 * time.Second, 1: 30 * time.Second, 2: time.Minute, 7: 30 * time.Minute} {
+	for n, want := range map[int]time.Duration{-1: 30 * time.Second, 0: 30 * time.Second, 1: 30 * time.Second, 2: time.Minute,
+		7: 30 * time.Minute} {
 		if got := DefaultRetry.Delay(n, 0); got != want {
 			t.Errorf("after %d attempts the delay is %v, want %v", n, got, want)
 		}
@@ -324,13 +327,15 @@ func TestBoundsOfSettings(t *testing.T) {
 		"weight of a key":      {func(s *Settings) { s.Keys = map[string]KeyRules{"k": {Weight: 1000}} }, ""},
 		"more weight of a key": {func(s *Settings) { s.Keys = map[string]KeyRules{"k": {Weight: 1001}} }, "keys.k.weight"},
 		"less weight of a key": {func(s *Settings) { s.Keys = map[string]KeyRules{"k": {Weight: -1}} }, "keys.k.weight"},
-		"rate of a key":        {func(s *Settings) { s.Keys = map[string]KeyRules{"k": {Rules: Rules{Rate: Rate{Limit: 1}}}} }, "keys.k.rate.period"},
+		"rate of a key": {func(s *Settings) { s.Keys = map[string]KeyRules{"k": {Rules: Rules{Rate: Rate{Limit: 1}}}} },
+			"keys.k.rate.period"},
 		"bad breaker":          {func(s *Settings) { s.Breaker = Breaker{FailureRate: 101} }, "breaker.failure_rate"},
 		"most breakers":        {func(s *Settings) { s.Breakers = breakers(1000) }, ""},
 		"more breakers":        {func(s *Settings) { s.Breakers = breakers(1001) }, "breakers"},
 		"breaker of no type":   {func(s *Settings) { s.Breakers = map[string]Breaker{"": {}} }, "breakers"},
 		"breaker of a bad one": {func(s *Settings) { s.Breakers = map[string]Breaker{"\n": {}} }, "breakers"},
-		"bad breaker of a two": {func(s *Settings) { s.Breakers = map[string]Breaker{"a": DefaultBreaker, "t": {Probes: 1}} }, "breakers.t.failure_rate"},
+		"bad breaker of a two": {func(s *Settings) { s.Breakers = map[string]Breaker{"a": DefaultBreaker, "t": {Probes: 1}} },
+			"breakers.t.failure_rate"},
 		"rate of a second key": {func(s *Settings) { s.Keys = map[string]KeyRules{"a": {Weight: 2}, "k": {Weight: -1}} }, "keys.k.weight"},
 		"a length":             {func(s *Settings) { s.MaxLength = 10 }, ""},
 		"strict order":         {func(s *Settings) { s.KeyOrder = KeyOrderStrict }, ""},
@@ -359,7 +364,8 @@ func TestBoundsOfQuotas(t *testing.T) {
 	if got := (Quotas{Backlog: 5, Running: 7, Queues: 9}).Whole(); got != (Amounts{5, NoLimit, 7}) {
 		t.Errorf("the quotas as amounts are %+v", got)
 	}
-	for q, tasks := range map[Quotas]bool{{}: false, {Queues: 1, Schedules: 1, Requests: 1, Bytes: 1}: false, {Backlog: 1}: true, {BacklogBytes: 1}: true, {Running: 1}: true} {
+	for q, tasks := range map[Quotas]bool{{}: false, {Queues: 1, Schedules: 1, Requests: 1, Bytes: 1}: false, {Backlog: 1}: true,
+		{BacklogBytes: 1}: true, {Running: 1}: true} {
 		if q.Tasks() != tasks {
 			t.Errorf("%+v limits tasks: %v", q, q.Tasks())
 		}
@@ -414,7 +420,8 @@ func TestBoundsOfSchedule(t *testing.T) {
 	}
 	s := Schedule{Name: long, Cron: "* * * * *", Task: Spec{Type: "t"}, Overlap: OverlapSkip}
 	s.Fill()
-	if err := s.Check(DefaultLimits()); err == nil || !strings.HasSuffix(err.Error(), fmt.Sprintf("at most %d are allowed", 256-len(overlapKey))) {
+	if err := s.Check(DefaultLimits()); err == nil || !strings.HasSuffix(err.Error(), fmt.Sprintf("at most %d are allowed",
+		256-len(overlapKey))) {
 		t.Errorf("a name that is too long with an overlap key: %v", err)
 	}
 	if IsOverlap(nil) || IsOverlap(&Unique{Key: "other"}) {
@@ -469,7 +476,8 @@ func TestBoundsOfChains(t *testing.T) {
 		s.Fill()
 		refuses(t, what, s.Check(l), c.field)
 	}
-	s := Spec{Type: "1", Queue: "22", Key: "333", IdempotencyKey: "4444", Payload: make([]byte, 5), ContentType: "666666", Tags: []string{"7777777", "8"}, Headers: map[string]string{"99": "99"}}
+	s := Spec{Type: "1", Queue: "22", Key: "333", IdempotencyKey: "4444", Payload: make([]byte, 5), ContentType: "666666",
+		Tags: []string{"7777777", "8"}, Headers: map[string]string{"99": "99"}}
 	if got := s.size() - (&Spec{}).size(); got != 1+2+3+4+5+6+7+1+4 {
 		t.Errorf("a spec of 33 bytes has size %d", got)
 	}
@@ -498,13 +506,15 @@ func TestBoundsOfGroups(t *testing.T) {
 		"7 MiB":           {Group{Tasks: tasks(7, Spec{Type: "t", Payload: large})}, ""},
 		"8 MiB and some":  {Group{Tasks: tasks(8, Spec{Type: "t", Payload: large})}, "tasks"},
 		"with callbacks":  {Group{Tasks: tasks(7, Spec{Type: "t", Payload: large}), OnSuccess: &Spec{Type: "t", Payload: large}}, "tasks"},
-		"with chains":     {Group{Tasks: tasks(7, Spec{Type: "t", Payload: large[:1<<19], Then: []Spec{{Type: "t", Payload: large[:3<<18]}}})}, "tasks"},
+		"with chains": {Group{Tasks: tasks(7, Spec{Type: "t", Payload: large[:1<<19], Then: []Spec{{Type: "t", Payload: large[:3<<18]}}})},
+			"tasks"},
 	} {
 		c.g.Fill()
 		refuses(t, what, c.g.Check(DefaultLimits()), c.field)
 	}
 	hold = day
-	refuses(t, "callback beside retention", (&Group{Open: true, Retention: &hold, OnSuccess: &Spec{}}).Check(DefaultLimits()), "on_success.type")
+	refuses(t, "callback beside retention", (&Group{Open: true, Retention: &hold, OnSuccess: &Spec{}}).Check(DefaultLimits()),
+		"on_success.type")
 	full := tasks(8, Spec{Type: "t"})
 	full[0].Fill()
 	rest := MaxGroupBytes/8 - full[0].size()
@@ -516,7 +526,8 @@ func TestBoundsOfGroups(t *testing.T) {
 	refuses(t, "as many bytes as may be, of a group", (&Group{Tasks: full}).Check(DefaultLimits()), "")
 	full[7].Key = "k"
 	refuses(t, "a byte more", CheckMembers(full, DefaultLimits()), "tasks")
-	refuses(t, "more members", CheckMembers(tasks(2, Spec{Type: "t", Queue: "q", Priority: Low}), Limits{Payload: 9, Name: 9, Batch: 1}), "tasks")
+	refuses(t, "more members", CheckMembers(tasks(2, Spec{Type: "t", Queue: "q", Priority: Low}), Limits{Payload: 9, Name: 9, Batch: 1}),
+		"tasks")
 }
 
 // The shards' parts of a queue's rate add up to the rate. Those of its burst are rounded up, and never zero.
@@ -693,14 +704,16 @@ func TestUnknownForms(t *testing.T) {
 		}
 	}
 	s := Spec{Type: "t", Then: []Spec{{Type: "u"}}, Headers: map[string]string{"a": "b"}}
-	if again, err := DecodeSpec(EncodeSpec(&s)); err != nil || again.Type != "t" || len(again.Then) != 1 || !maps.Equal(again.Headers, s.Headers) {
+	if again, err := DecodeSpec(EncodeSpec(&s)); err != nil || again.Type != "t" || len(again.Then) != 1 ||
+		!maps.Equal(again.Headers, s.Headers) {
 		t.Errorf("%+v was decoded as %+v, %v", s, again, err)
 	}
 }
 
 // The text between a key's first braces determines its slot.
 func TestKeySlots(t *testing.T) {
-	for key, like := range map[string]string{"{a}": "a", "x{a}y": "a", "{a}{b}": "a", "{{a}b": "{a", "{}a": "{}a", "a{": "a{", "}a{b}": "b", "{}{a}": "{}{a}", "a}": "a}", "}": "}", "": ""} {
+	for key, like := range map[string]string{"{a}": "a", "x{a}y": "a", "{a}{b}": "a", "{{a}b": "{a", "{}a": "{}a", "a{": "a{", "}a{b}": "b",
+		"{}{a}": "{}{a}", "a}": "a}", "}": "}", "": ""} {
 		if slotTag(key) != like || KeySlot(key) != slotOf('k', []byte(like)) {
 			t.Errorf("the slot of %q depends on %q, want %q", key, slotTag(key), like)
 		}

@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth is how deeply JSON may be nested in canonical form. It bounds the stack, because a unique key is made before the payload is checked,
-// and the work, because each level copies all levels below it if its members must be sorted.
+// maxDepth is how deeply JSON may be nested in canonical form. It bounds the stack, because a unique key is made before
+// the payload is checked, and the work, because each level copies all levels below it if its members must be sorted.
 const maxDepth = 64
 
 // AppendContent appends what tells a task from another for the keys that recognize a repeat: its type, its content type, and its payload in
@@ -31,9 +31,10 @@ func (s *Spec) AppendContent(b []byte) []byte {
 	return append(b[:start], s.Payload...)
 }
 
-// canonical writes JSON in the form that all notations of a value share, whatever program, SDK or person has written it: no spaces, members in
-// the order of the bytes of their names, strings with few escapes, numbers as exact decimals. RFC 8785 would round numbers to 64-bit
-// floats, and take two ids of 19 digits for one. It reads as much as is needed to write valid JSON; what is not valid, it may reject or not.
+// canonical writes JSON in the form that all notations of a value share, whatever program, SDK or person has written
+// it: no spaces, members in the order of the bytes of their names, strings with few escapes, numbers as exact decimals.
+// RFC 8785 would round numbers to 64-bit floats, and take two ids of 19 digits for one. It reads as much as is needed
+// to write valid JSON; what is not valid, it may reject or not.
 type canonical struct {
 	in, out  []byte
 	unsorted []byte // buffer for sort
@@ -149,7 +150,8 @@ func (w *canonical) object() bool {
 	}
 }
 
-// sort sorts the members of an object, which begin at start. Of those with one name, which only the text of a program can have, the order stays.
+// sort sorts the members of an object, which begin at start. Of those with one name, which only the text of a program
+// can have, the order stays.
 func (w *canonical) sort(start int, members []member) {
 	byName := func(a, b member) int { return bytes.Compare(w.out[a.start:a.name], w.out[b.start:b.name]) }
 	if slices.IsSortedFunc(members, byName) {
@@ -234,8 +236,8 @@ func escape(in []byte) (rune, int) {
 // maxPower bounds the exponents that are computed with: with a payload's worth of digits, none overflows an int, also of 32 bits.
 const maxPower = 1 << 30
 
-// appendDecimal appends a JSON number as an integer that does not end with 0, and the power of ten by which it is multiplied: -1.50 is -15e-1,
-// and all zeros are 0.
+// appendDecimal appends a JSON number as an integer that does not end with 0, and the power of ten by which it is
+// multiplied: -1.50 is -15e-1, and all zeros are 0.
 func appendDecimal(b, number []byte) []byte {
 	digits, power := number, 0
 	for i, c := range number {

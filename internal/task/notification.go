@@ -24,7 +24,8 @@ const (
 )
 
 // NotificationKinds lists the kinds that a webhook may choose.
-var NotificationKinds = []NotificationKind{NotifyDead, NotifyPoisoned, NotifyBreakerOpened, NotifyBreakerClosed, NotifyScheduleMissed, NotifyQueueOver, NotifyQueueUnder}
+var NotificationKinds = []NotificationKind{NotifyDead, NotifyPoisoned, NotifyBreakerOpened, NotifyBreakerClosed, NotifyScheduleMissed,
+	NotifyQueueOver, NotifyQueueUnder}
 
 // OfThreshold reports whether the kind concerns a threshold of its webhook.
 func (k NotificationKind) OfThreshold() bool { return k == NotifyQueueOver || k == NotifyQueueUnder }

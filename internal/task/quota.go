@@ -104,7 +104,8 @@ func SpacesOf(namespaces ...string) []SpaceName {
 	return names
 }
 
-// Share is the part of a namespace's quotas, or of a queue's limits, that one shard may use. The shares of all shards never exceed the whole.
+// Share is the part of a namespace's quotas, or of a queue's limits, that one shard may use. The shares of all shards
+// never exceed the whole.
 type Share struct {
 	Version uint64 `json:"version"` // a newer one replaces it
 	// Moved is that of the queue, as whoever divides knew it: see QueueConfig. It is not stored with the share.

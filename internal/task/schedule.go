@@ -173,7 +173,8 @@ func DecodeSchedule(b []byte) (s Schedule, err error) {
 // Edited returns the editable fields.
 func (s *Schedule) Edited() Edited {
 	only := Schedule{Task: s.Task}
-	return Edited{{"cron", s.Cron}, {"every", s.Every}, {"time_zone", s.TimeZone}, {"jitter", s.Jitter}, {"missed", s.Missed}, {"overlap", s.Overlap}, {"owner", s.Owner}, {"task", only.Encode()}}
+	return Edited{{"cron", s.Cron}, {"every", s.Every}, {"time_zone", s.TimeZone}, {"jitter", s.Jitter}, {"missed", s.Missed},
+		{"overlap", s.Overlap}, {"owner", s.Owner}, {"task", only.Encode()}}
 }
 
 // Equal reports whether two schedules are the same.

@@ -84,7 +84,8 @@ func TestScopeCheck(t *testing.T) {
 			t.Errorf("Check of pattern %q: %v", patterns, err)
 		}
 	}
-	if (Scope{Queues: []string{}}).Check("queues", l) == nil || (Scope{Queues: slices.Repeat([]string{"a"}, MaxPatterns+1)}).Check("queues", l) == nil ||
+	if (Scope{Queues: []string{}}).Check("queues", l) == nil || (Scope{Queues: slices.Repeat([]string{"a"}, MaxPatterns+1)}).Check("queues",
+		l) == nil ||
 		(Scope{Queues: []string{"a", "b c"}}).Check("queues", l) == nil {
 		t.Error("a scope without patterns, with too many, or with an invalid one was accepted")
 	}

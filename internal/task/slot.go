@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// A queue's tasks are divided into slots, the units that move when a queue is spread over shards. Tasks that must meet are in the same
-// slot: those of one key, of one unique key, with one idempotency key, and repeats of one request. So while a queue is in several shards, all
-// keys of a task must be in one slot.
+// A queue's tasks are divided into slots, the units that move when a queue is spread over shards. Tasks that must meet
+// are in the same slot: those of one key, of one unique key, with one idempotency key, and repeats of one request. So
+// while a queue is in several shards, all keys of a task must be in one slot.
 
 // SlotCount is how many slots a queue has. It never changes: slots are stored.
 const SlotCount = 64
@@ -35,8 +35,8 @@ func (s SlotSet) First(n int) (some SlotSet) {
 	return some
 }
 
-// KeySlot returns the slot of a key, unique key or idempotency key: the hash of the text between its first braces, as in Redis Cluster, or of
-// the whole key if it has none.
+// KeySlot returns the slot of a key, unique key or idempotency key: the hash of the text between its first braces, as
+// in Redis Cluster, or of the whole key if it has none.
 func KeySlot(key string) int { return slotOf('k', []byte(slotTag(key))) }
 
 // slotTag returns the part of a key that determines its slot.
@@ -49,8 +49,8 @@ func slotTag(key string) string {
 	return key
 }
 
-// Beside returns a key that is in the same slot as another. It has the same text in braces, or, if that has a brace itself or would be too long, a
-// number of the slot.
+// Beside returns a key that is in the same slot as another. It has the same text in braces, or, if that has a brace
+// itself or would be too long, a number of the slot.
 func Beside(key, name string) string {
 	beside := "{" + slotTag(key) + "}" + name
 	fits := len(beside) <= DefaultLimits().Name
@@ -60,11 +60,11 @@ func Beside(key, name string) string {
 	return beside
 }
 
-// Slot returns the slot of a task: that of its key, else of its unique key, else of its idempotency key, else the hash of its request. ok is
-// false if it has none of them, and may be in any slot.
+// Slot returns the slot of a task: that of its key, else of its unique key, else of its idempotency key, else the hash
+// of its request. ok is false if it has none of them, and may be in any slot.
 //
-// A task that was moved from another queue has been accepted, and must not be refused because its keys are in different slots: it goes to the slot of
-// its unique key.
+// A task that was moved from another queue has been accepted, and must not be refused because its keys are in different
+// slots: it goes to the slot of its unique key.
 func (s *Spec) Slot() (slot int, ok bool) {
 	switch {
 	case s.followsUnique():
@@ -126,8 +126,8 @@ func (s *Spec) CheckSlots() error {
 	return nil
 }
 
-// Closes reports whether a shard with this copy takes no new task like this, because its slot is closed. A task that fits any slot is refused only if
-// all are closed, one whose keys are in several slots if any is closed.
+// Closes reports whether a shard with this copy takes no new task like this, because its slot is closed. A task that
+// fits any slot is refused only if all are closed, one whose keys are in several slots if any is closed.
 func (c *QueueConfig) Closes(s *Spec) bool {
 	if c.Closed == 0 || c.Closed == AllSlots {
 		return c.Closed != 0

@@ -40,7 +40,8 @@ type Spec struct {
 	Parent *Parent `json:",omitempty"`
 	// Routed is the version of the queue's configuration by which the task's shard was chosen; 0: unknown. It is not set by producers.
 	Routed uint64
-	// Left says that by that version the task's slot has left the shard, which answers when its copy of the queue says so too. It is not set by producers.
+	// Left says that by that version the task's slot has left the shard, which answers when its copy of the queue says so
+	// too. It is not set by producers.
 	Left bool `json:",omitempty"`
 	// OlderKey is an idempotency key that the task may have been enqueued with before: then it is a repeat. It is not set by producers.
 	OlderKey string `json:",omitempty"`

@@ -122,10 +122,10 @@ const (
 	OutcomeLeaderless                // its lease ran out while no leader served: no attempt used
 )
 
-var outcomeWords = [...]pawltype.Outcome{OutcomeSucceeded: pawltype.OutcomeSucceeded, OutcomeFailed: pawltype.OutcomeFailed, OutcomeDead: pawltype.OutcomeDead,
-	OutcomeDiscarded: pawltype.OutcomeDiscarded, OutcomePoisoned: pawltype.OutcomePoisoned, OutcomeLeaseLost: pawltype.OutcomeLeaseLost,
-	OutcomeTimedOut: pawltype.OutcomeTimedOut, OutcomeReleased: pawltype.OutcomeReleased, OutcomeSnoozed: pawltype.OutcomeSnoozed,
-	OutcomeCancelled: pawltype.OutcomeCancelled, OutcomeLeaderless: pawltype.OutcomeLeaderless}
+var outcomeWords = [...]pawltype.Outcome{OutcomeSucceeded: pawltype.OutcomeSucceeded, OutcomeFailed: pawltype.OutcomeFailed,
+	OutcomeDead: pawltype.OutcomeDead, OutcomeDiscarded: pawltype.OutcomeDiscarded, OutcomePoisoned: pawltype.OutcomePoisoned,
+	OutcomeLeaseLost: pawltype.OutcomeLeaseLost, OutcomeTimedOut: pawltype.OutcomeTimedOut, OutcomeReleased: pawltype.OutcomeReleased,
+	OutcomeSnoozed: pawltype.OutcomeSnoozed, OutcomeCancelled: pawltype.OutcomeCancelled, OutcomeLeaderless: pawltype.OutcomeLeaderless}
 
 func (o Outcome) String() string { return wordOf(outcomeWords[:], o) }
 

@@ -19,7 +19,8 @@ func TestIDHoldsShardAndTime(t *testing.T) {
 			t.Errorf("%s was parsed as %s, %v", id, again, err)
 		}
 	}
-	for _, bad := range []string{"", "x", "019b76df-0915-7001-9e29-5d82f964f29", "019b76df-0915-7001-9e29-5d82f964f296x", "019b76df_0915-7001-9e29-5d82f964f296", "g19b76df-0915-7001-9e29-5d82f964f296"} {
+	for _, bad := range []string{"", "x", "019b76df-0915-7001-9e29-5d82f964f29", "019b76df-0915-7001-9e29-5d82f964f296x",
+		"019b76df_0915-7001-9e29-5d82f964f296", "g19b76df-0915-7001-9e29-5d82f964f296"} {
 		if id, err := ParseID(bad); err == nil {
 			t.Errorf("ParseID(%q) = %s, want an error", bad, id)
 		}
@@ -67,7 +68,8 @@ func TestTokenIsShort(t *testing.T) {
 }
 
 func TestRetryDelays(t *testing.T) {
-	want := []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 16 * time.Minute, 30 * time.Minute, 30 * time.Minute}
+	want := []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 16 * time.Minute,
+		30 * time.Minute, 30 * time.Minute}
 	for i, w := range want {
 		if got := DefaultRetry.Delay(i+1, 0); got != w {
 			t.Errorf("delay %d is %s, want %s", i+1, got, w)
@@ -79,7 +81,8 @@ func TestRetryDelays(t *testing.T) {
 	if got := DefaultRetry.Delay(1_000_000, 0); got != 30*time.Minute {
 		t.Errorf("the millionth delay is %s, want 30m", got)
 	}
-	for _, bad := range []Retry{{Initial: -1}, {Initial: 2, Max: 1, Factor: 1}, {Factor: 0.5}, {Factor: math.NaN()}, {Factor: 1, Jitter: 2}, {Factor: 1, Jitter: math.Inf(1)}} {
+	for _, bad := range []Retry{{Initial: -1}, {Initial: 2, Max: 1, Factor: 1}, {Factor: 0.5}, {Factor: math.NaN()}, {Factor: 1, Jitter: 2},
+		{Factor: 1, Jitter: math.Inf(1)}} {
 		if err := bad.Check("retry"); !errors.Is(err, ErrInvalidArgument) {
 			t.Errorf("Check of %+v: %v", bad, err)
 		}
@@ -163,21 +166,24 @@ func TestUniqueIsChecked(t *testing.T) {
 		unique Unique
 		says   string // "": accepted
 	}{
-		"least":                  {Unique{}, ""},
-		"ends too":               {Unique{Key: "k", States: allStates, OnConflict: Reject}, ""},
-		"long key":               {Unique{Key: strings.Repeat("x", 257)}, "unique.key: "},
-		"replaced":               {Unique{OnConflict: Replace}, ""},
-		"waited on":              {Unique{OnConflict: KeepLast}, ""},
-		"a hole":                 {Unique{States: Unfinished &^ StatesOf(Claimed)}, "unique.states: claimed missing"},
-		"holes":                  {Unique{States: StatesOf(Ready, Succeeded)}, "unique.states: scheduled, claimed, retrying missing"},
-		"no such state":          {Unique{States: Unfinished | 1<<10}, "unique.states: 0x400 has an unknown state"},
-		"no such conflict":       {Unique{OnConflict: 5}, "unique.on_conflict: 5 is not"},
-		"an end to be replaced":  {Unique{States: Unfinished | StatesOf(Dead), OnConflict: Replace}, "unique.states: dead with on_conflict replace"},
-		"an end to be waited on": {Unique{States: Unfinished | StatesOf(Dead), OnConflict: KeepLast}, "unique.states: dead with on_conflict keep_last"},
+		"least":            {Unique{}, ""},
+		"ends too":         {Unique{Key: "k", States: allStates, OnConflict: Reject}, ""},
+		"long key":         {Unique{Key: strings.Repeat("x", 257)}, "unique.key: "},
+		"replaced":         {Unique{OnConflict: Replace}, ""},
+		"waited on":        {Unique{OnConflict: KeepLast}, ""},
+		"a hole":           {Unique{States: Unfinished &^ StatesOf(Claimed)}, "unique.states: claimed missing"},
+		"holes":            {Unique{States: StatesOf(Ready, Succeeded)}, "unique.states: scheduled, claimed, retrying missing"},
+		"no such state":    {Unique{States: Unfinished | 1<<10}, "unique.states: 0x400 has an unknown state"},
+		"no such conflict": {Unique{OnConflict: 5}, "unique.on_conflict: 5 is not"},
+		"an end to be replaced": {Unique{States: Unfinished | StatesOf(Dead), OnConflict: Replace},
+			"unique.states: dead with on_conflict replace"},
+		"an end to be waited on": {Unique{States: Unfinished | StatesOf(Dead), OnConflict: KeepLast},
+			"unique.states: dead with on_conflict keep_last"},
 	} {
 		s := Spec{Type: "t", Payload: []byte("1"), Unique: &c.unique}
 		s.Fill()
-		if err := s.Check(DefaultLimits()); c.says == "" && err != nil || c.says != "" && (err == nil || !strings.HasPrefix(err.Error(), c.says)) {
+		if err := s.Check(DefaultLimits()); c.says == "" && err != nil || c.says != "" &&
+			(err == nil || !strings.HasPrefix(err.Error(), c.says)) {
 			t.Errorf("%s: %v, want %q", name, err, c.says)
 		}
 	}
@@ -211,7 +217,8 @@ func TestUniqueKeyOfContent(t *testing.T) {
 	if one.Fill(); one.Unique.Key != "sha256:cb9ed6369daef2372a1bcdc9c1e05d22c908f4cc183f44ff0b5b2c698cadba24" {
 		t.Errorf("the unique key of the content is %q", one.Unique.Key)
 	}
-	plain, json := Spec{Type: "a", Unique: &Unique{}}, Spec{Type: "a", ContentType: "application/json", Key: "k", Queue: "q", Unique: &Unique{}}
+	plain, json := Spec{Type: "a", Unique: &Unique{}}, Spec{Type: "a", ContentType: "application/json", Key: "k",
+		Queue: "q", Unique: &Unique{}}
 	plain.Fill()
 	json.Fill()
 	if plain.Unique.Key != json.Unique.Key {

@@ -15,8 +15,8 @@ type Unique struct {
 	OnConflict OnConflict // 0: Keep
 }
 
-// OnConflict is the handling of a task whose unique key is held by another, as a number that is stored. Its word is pawltype's, which says what
-// each does.
+// OnConflict is the handling of a task whose unique key is held by another, as a number that is stored. Its word is
+// pawltype's, which says what each does.
 type OnConflict uint8
 
 const (
@@ -29,8 +29,8 @@ const (
 // OnConflicts lists all of them.
 var OnConflicts = [...]OnConflict{Keep, Replace, KeepLast, Reject}
 
-var onConflictWords = [...]pawltype.OnConflict{Keep: pawltype.OnConflictKeep, Replace: pawltype.OnConflictReplace, KeepLast: pawltype.OnConflictKeepLast,
-	Reject: pawltype.OnConflictReject}
+var onConflictWords = [...]pawltype.OnConflict{Keep: pawltype.OnConflictKeep, Replace: pawltype.OnConflictReplace,
+	KeepLast: pawltype.OnConflictKeepLast, Reject: pawltype.OnConflictReject}
 
 func (c OnConflict) String() string { return wordOf(onConflictWords[:], c) }
 
@@ -118,7 +118,8 @@ func (u *Unique) check(l Limits) error {
 			"to let one task wait while another runs, use on_conflict keep_last", missing, Unfinished)
 	}
 	if ended := u.States &^ Unfinished; ended != 0 && (u.OnConflict == Replace || u.OnConflict == KeepLast) {
-		return Invalid("unique.states", "%s with on_conflict %s: a task that has ended can't be replaced, use keep or reject", ended, u.OnConflict)
+		return Invalid("unique.states", "%s with on_conflict %s: a task that has ended can't be replaced, use keep or reject",
+			ended, u.OnConflict)
 	}
 	return nil
 }

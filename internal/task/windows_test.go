@@ -21,6 +21,7 @@ func TestWindows(t *testing.T) {
 		}
 	}
 	if MovedRequestWindow-RequestWindow < ClockSlack || MovedMessageWindow-MessageWindow < ClockSlack {
-		t.Errorf("the windows of moved slots leave %v and %v for clocks that differ, want %v", MovedRequestWindow-RequestWindow, MovedMessageWindow-MessageWindow, ClockSlack)
+		t.Errorf("the windows of moved slots leave %v and %v for clocks that differ, want %v", MovedRequestWindow-RequestWindow,
+			MovedMessageWindow-MessageWindow, ClockSlack)
 	}
 }

@@ -12,7 +12,8 @@ import (
 
 // The names of the API are parsed as they are written, and no others are.
 func TestEnumNames(t *testing.T) {
-	for word, good := range map[string]bool{"": true, "queue.pause": true, "queue.*": true, "queue.": false, "queue*": false, "queue": false, "que.*": false, "none": false, ".*": false} {
+	for word, good := range map[string]bool{"": true, "queue.pause": true, "queue.*": true, "queue.": false, "queue*": false, "queue": false,
+		"que.*": false, "none": false, ".*": false} {
 		if err := CheckActions(word); (err == nil) != good {
 			t.Errorf("CheckActions(%q) = %v", word, err)
 		}
@@ -30,24 +31,28 @@ func TestEnumNames(t *testing.T) {
 	if _, ok := ParsePriority("unknown"); ok || Priority(0).String() != "unknown" {
 		t.Error("an unknown priority was parsed")
 	}
-	if _, ok := ParseState("unknown"); ok || State(len(stateWords)).String() != "unknown" || State(len(stateWords)+1).String() != "unknown" || State(0).String() != "" {
+	if _, ok := ParseState("unknown"); ok || State(len(stateWords)).String() != "unknown" || State(len(stateWords)+1).String() != "unknown" ||
+		State(0).String() != "" {
 		t.Error("an unknown state was parsed")
 	}
-	if _, ok := ParseOnConflict("unknown"); ok || OnConflict(len(onConflictWords)).String() != "unknown" || OnConflict(len(onConflictWords)+1).String() != "unknown" {
+	if _, ok := ParseOnConflict("unknown"); ok || OnConflict(len(onConflictWords)).String() != "unknown" ||
+		OnConflict(len(onConflictWords)+1).String() != "unknown" {
 		t.Error("an unknown on_conflict was parsed")
 	}
-	if Outcome(len(outcomeWords)).String() != "unknown" || Outcome(len(outcomeWords)+1).String() != "unknown" || OutcomeLeaderless.String() != "leaderless" || OutcomeSucceeded.String() != "succeeded" {
+	if Outcome(len(outcomeWords)).String() != "unknown" || Outcome(len(outcomeWords)+1).String() != "unknown" ||
+		OutcomeLeaderless.String() != "leaderless" || OutcomeSucceeded.String() != "succeeded" {
 		t.Error("an outcome has the wrong name")
 	}
-	if got := NoneOf("action", strings.Repeat("x", 100), BulkActions[:2]).Message; got != `action: "`+strings.Repeat("x", 64)+`…" is not one of replay, cancel` {
+	if got := NoneOf("action", strings.Repeat("x", 100), BulkActions[:2]).Message; got != `action: "`+strings.Repeat("x", 64)+
+		`…" is not one of replay, cancel` {
 		t.Errorf("NoneOf returned %q", got)
 	}
 }
 
 // docs/lifecycle.md specifies the status that callers see for each state.
 func TestStatus(t *testing.T) {
-	for s, want := range map[State]string{Scheduled: "queued", Ready: "queued", Retrying: "queued", Claimed: "processing", Succeeded: "completed",
-		Dead: "failed", Discarded: "failed", Poisoned: "failed", Cancelled: "cancelled", 0: "unknown"} {
+	for s, want := range map[State]string{Scheduled: "queued", Ready: "queued", Retrying: "queued", Claimed: "processing",
+		Succeeded: "completed", Dead: "failed", Discarded: "failed", Poisoned: "failed", Cancelled: "cancelled", 0: "unknown"} {
 		if got := s.Status(); got != want {
 			t.Errorf("%s has status %q, want %q", s, got, want)
 		}
@@ -130,7 +135,8 @@ func TestNoticeKinds(t *testing.T) {
 	if err != nil || !slices.Equal(kinds, []NotificationKind{NotifyPoisoned, NotifyQueueOver, NotifyQueueUnder}) {
 		t.Errorf("ParseNotificationKinds = %v, %v", kinds, err)
 	}
-	for _, bad := range [][]string{{""}, {"*"}, {"task"}, {"task."}, {"task*"}, {"none.*"}, {"webhook.test"}, {"task.*", "none"}, slices.Repeat([]string{"task.dead"}, len(NotificationKinds)+1)} {
+	for _, bad := range [][]string{{""}, {"*"}, {"task"}, {"task."}, {"task*"}, {"none.*"}, {"webhook.test"}, {"task.*", "none"},
+		slices.Repeat([]string{"task.dead"}, len(NotificationKinds)+1)} {
 		if kinds, err := ParseNotificationKinds("kinds", bad); err == nil {
 			t.Errorf("ParseNotificationKinds(%q) = %v, want an error", bad, kinds)
 		}
@@ -150,7 +156,8 @@ func TestNoticeKinds(t *testing.T) {
 		}
 	}
 	w := Watch{Rules: []WatchRule{{[]NotificationKind{NotifyDead}, []string{"mail*"}}, {[]NotificationKind{NotifyPoisoned}, []string{"*"}}}}
-	if !w.Wants(NotifyDead, "mail.a") || w.Wants(NotifyDead, "sms") || !w.Wants(NotifyPoisoned, "sms") || w.Wants(NotifyBreakerOpened, "mail") {
+	if !w.Wants(NotifyDead, "mail.a") || w.Wants(NotifyDead, "sms") || !w.Wants(NotifyPoisoned, "sms") ||
+		w.Wants(NotifyBreakerOpened, "mail") {
 		t.Error("Wants does not match the webhook's rules")
 	}
 }
@@ -159,7 +166,8 @@ func TestNoticeKinds(t *testing.T) {
 func TestNoticesAreMerged(t *testing.T) {
 	at := time.Unix(100, 0)
 	old := func() Notification {
-		return Notification{Count: 2, First: at, Last: at.Add(5), Fingerprint: "old", Level: &NotificationLevel{Depth: 1}, Samples: []NotificationSample{{Task: "1"}, {Task: "2"}}}
+		return Notification{Count: 2, First: at, Last: at.Add(5), Fingerprint: "old", Level: &NotificationLevel{Depth: 1},
+			Samples: []NotificationSample{{Task: "1"}, {Task: "2"}}}
 	}
 	level := &NotificationLevel{Depth: 2}
 	for what, c := range map[string]struct {
@@ -175,8 +183,10 @@ func TestNoticesAreMerged(t *testing.T) {
 	} {
 		n := old()
 		before := n.Samples
-		n.Merge(&Notification{Count: 3, First: at.Add(c.first), Last: at.Add(c.last), Fingerprint: c.fingerprint, Level: level, Samples: slices.Repeat([]NotificationSample{{Task: "3"}}, 4)})
-		if n.Count != 5 || !n.First.Equal(at.Add(min(c.first, 0))) || !n.Last.Equal(at.Add(max(c.last, 5))) || n.Fingerprint != c.want || (n.Level == level) != c.newer {
+		n.Merge(&Notification{Count: 3, First: at.Add(c.first), Last: at.Add(c.last), Fingerprint: c.fingerprint, Level: level,
+			Samples: slices.Repeat([]NotificationSample{{Task: "3"}}, 4)})
+		if n.Count != 5 || !n.First.Equal(at.Add(min(c.first, 0))) || !n.Last.Equal(at.Add(max(c.last, 5))) || n.Fingerprint != c.want ||
+			(n.Level == level) != c.newer {
 			t.Errorf("%s: merged to %+v", what, n)
 		}
 		if len(n.Samples) != 5 || n.Samples[0].Task != "2" || before[0].Task != "1" {
@@ -216,7 +226,8 @@ func TestWorkerGroups(t *testing.T) {
 // A pause, a breaker, a limit or a task that has to end first holds a task, whoever asks for it; nothing else does.
 func TestWhyHolds(t *testing.T) {
 	for i, w := range Whys {
-		held := w == WhyUnique || w == WhyKeyOrder || strings.HasSuffix(string(w), "_paused") || w == WhyBreakerOpen || strings.HasSuffix(string(w), "_max_running") || strings.HasSuffix(string(w), "_rate")
+		held := w == WhyUnique || w == WhyKeyOrder || strings.HasSuffix(string(w), "_paused") || w == WhyBreakerOpen ||
+			strings.HasSuffix(string(w), "_max_running") || strings.HasSuffix(string(w), "_rate")
 		if w.Holds() != held || w.Order() != i {
 			t.Errorf("%s holds: %v, its order is %d", w, w.Holds(), w.Order())
 		}
@@ -224,7 +235,8 @@ func TestWhyHolds(t *testing.T) {
 }
 
 func TestActorsAreChecked(t *testing.T) {
-	for name, good := range map[string]bool{"": true, "A. B ~": true, strings.Repeat("x", 256): true, strings.Repeat("x", 257): false, "\x1f": false, "\x7f": false, "é": false} {
+	for name, good := range map[string]bool{"": true, "A. B ~": true, strings.Repeat("x", 256): true, strings.Repeat("x", 257): false,
+		"\x1f": false, "\x7f": false, "é": false} {
 		if err := CheckActor(name); (err == nil) != good {
 			t.Errorf("CheckActor(%q) = %v", name, err)
 		}
@@ -243,7 +255,8 @@ func TestScopeInContext(t *testing.T) {
 	for _, c := range []struct {
 		a, b []string
 		same bool
-	}{{nil, nil, true}, {nil, []string{}, false}, {[]string{}, nil, false}, {[]string{"a"}, []string{"a"}, true}, {[]string{"a"}, []string{"b"}, false}} {
+	}{{nil, nil, true}, {nil, []string{}, false}, {[]string{}, nil, false}, {[]string{"a"}, []string{"a"}, true},
+		{[]string{"a"}, []string{"b"}, false}} {
 		if got := (Scope{c.a}).Equal(Scope{c.b}); got != c.same {
 			t.Errorf("Equal of %q and %q is %v", c.a, c.b, got)
 		}
@@ -270,8 +283,10 @@ func TestTokenIsRead(t *testing.T) {
 	if _, err := ParseToken(""); err == nil || !strings.Contains(err.Error(), "is required") {
 		t.Errorf("ParseToken of an empty string: %v", err)
 	}
-	for _, bad := range []string{"\n", raw(tokenVersion), raw(tokenVersion+1, 5, 2, 0, 0, 0, 0, 0, 0, 0, 3), raw(append([]byte{tokenVersion}, many...)...),
-		raw(append([]byte{tokenVersion}, many[:8]...)...), raw(append([]byte{tokenVersion, 5}, many[:8]...)...), raw(append([]byte{tokenVersion, 5}, many...)...), "x", text[1:], text[:len(text)-1], text + "A", text + ".", strings.ToUpper(text) + "!"} {
+	for _, bad := range []string{"\n", raw(tokenVersion), raw(tokenVersion+1, 5, 2, 0, 0, 0, 0, 0, 0, 0, 3),
+		raw(append([]byte{tokenVersion}, many...)...), raw(append([]byte{tokenVersion}, many[:8]...)...),
+		raw(append([]byte{tokenVersion, 5}, many[:8]...)...), raw(append([]byte{tokenVersion, 5}, many...)...), "x", text[1:], text[:len(text)-1],
+		text + "A", text + ".", strings.ToUpper(text) + "!"} {
 		if again, err := ParseToken(bad); !errors.Is(err, ErrInvalidArgument) {
 			t.Errorf("ParseToken(%q) = %+v, %v, want ErrInvalidArgument", bad, again, err)
 		}

@@ -54,7 +54,8 @@ func newPostgres() *server {
 		name: "PostgreSQL", driver: "pgx", user: "postgres", admin: "postgres",
 		program: []string{"postgres", "/usr/lib/postgresql/*/bin/postgres"},
 		prepare: func(program, dir string) []string {
-			return []string{filepath.Join(filepath.Dir(program), "initdb"), "-D", dir + "/data", "-U", "pawl", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"}
+			return []string{filepath.Join(filepath.Dir(program), "initdb"), "-D", dir + "/data", "-U", "pawl", "-A", "trust", "-E", "UTF8",
+				"--locale=C", "--no-sync"}
 		},
 		run: func(program, dir string) []string {
 			return []string{program, "-D", dir + "/data", "-k", dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=200"}
@@ -69,7 +70,8 @@ func newMariaDB(flush string) *server {
 		name: "MariaDB", driver: "mysql", user: "mysql", admin: "mysql",
 		program: []string{"mariadbd", "/usr/sbin/mariadbd"},
 		prepare: func(_, dir string) []string {
-			return []string{"mariadb-install-db", "--no-defaults", "--datadir=" + dir + "/data", "--auth-root-authentication-method=normal", "--skip-test-db"}
+			return []string{"mariadb-install-db", "--no-defaults", "--datadir=" + dir + "/data", "--auth-root-authentication-method=normal",
+				"--skip-test-db"}
 		},
 		run: func(program, dir string) []string {
 			return []string{program, "--no-defaults", "--datadir=" + dir + "/data", "--socket=" + dir + "/socket", "--pid-file=" + dir + "/pid",

@@ -20,7 +20,8 @@ func axeCore(t *testing.T) string {
 }
 
 // axeFindings returns the problems that axe-core finds on the page, of any impact and by any rule that is not experimental.
-const axeFindings = `axe.run(document, {resultTypes: ["violations"], preload: false}).then((r) => r.violations.map((v) => v.id + " (" + v.impact + "): " + v.nodes.slice(0, 3).map((n) => n.target.join(" ") + " " + n.html.slice(0, 120)).join(" | ")).join("; "))`
+const axeFindings = `axe.run(document, {resultTypes: ["violations"], preload: false}).then((r) => r.violations.map((v) => v.id + " (" + ` +
+	`v.impact + "): " + v.nodes.slice(0, 3).map((n) => n.target.join(" ") + " " + n.html.slice(0, 120)).join(" | ")).join("; "))`
 
 // accessible runs axe-core on the page in its current state.
 func (b *browser) accessible(axe, name string) {

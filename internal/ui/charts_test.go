@@ -9,11 +9,12 @@ import (
 	"github.com/pawlq/pawl/admin"
 )
 
-// walkAChart moves over the steps of a chart by pointer and by keys while the page is refreshed, and over a marker. A step is a minute: if one ends
-// meanwhile, it tries again with a new chart.
+// walkAChart moves over the steps of a chart by pointer and by keys while the page is refreshed, and over a marker. A
+// step is a minute: if one ends meanwhile, it tries again with a new chart.
 func (w *world) walkAChart(t *testing.T, b *browser) {
 	t.Helper()
-	_, err := admin.New(w.client).Markers().Add(t.Context(), admin.MarkerSpec{Kind: admin.MarkerDeploy, Title: "web 1.4.2", At: time.Now().Add(-10 * time.Minute)})
+	_, err := admin.New(w.client).Markers().Add(t.Context(), admin.MarkerSpec{Kind: admin.MarkerDeploy, Title: "web 1.4.2",
+		At: time.Now().Add(-10 * time.Minute)})
 	must(t, err)
 	minute := func() time.Time { return time.Now().Truncate(time.Minute) }
 	for try := 0; ; try++ {
@@ -43,7 +44,8 @@ func (w *world) walkAChart(t *testing.T, b *browser) {
 func walkSteps(b *browser) (wrong []string) {
 	no := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	told := func() string {
-		return b.eval(`(() => { const t = document.querySelector(".tip"); return t.hidden ? "" : [...t.children].slice(1).map((r) => r.textContent).join(" "); })()`)
+		return b.eval(`(() => { const t = document.querySelector(".tip"); return t.hidden ? "" : [...t.children].slice(1).map((r) => ` +
+			`r.textContent).join(" "); })()`)
 	}
 	now := func() string { return b.eval(`document.querySelector("svg.bars").getAttribute("aria-valuenow")`) }
 	b.eval(`document.querySelector("svg.bars").focus()`)
@@ -57,7 +59,8 @@ func walkSteps(b *browser) (wrong []string) {
 	if got, at := told(), now(); got != "enqueued0 succeeded0" || at == last {
 		no("one step back, at %s of %s, and after a refresh it tells %q", at, last, got)
 	}
-	if got := b.eval(`[document.activeElement.matches("svg.bars[role=slider]"), /: |, /.test(document.querySelector("svg.bars").getAttribute("aria-valuetext"))].join()`); got != "true,true" {
+	if got := b.eval(`[document.activeElement.matches("svg.bars[role=slider]"), /: |, ` +
+		`/.test(document.querySelector("svg.bars").getAttribute("aria-valuetext"))].join()`); got != "true,true" {
 		no("after a refresh the chart has the focus, and says what it tells: %s", got)
 	}
 	b.key("Home")
@@ -83,7 +86,8 @@ func walkSteps(b *browser) (wrong []string) {
 
 // over moves the pointer to the center of the last element that matches a selector.
 func over(b *browser, selector string) {
-	at := b.eval(fmt.Sprintf(`(() => { const r = [...document.querySelectorAll(%q)].at(-1).getBoundingClientRect(); return (r.x + r.width / 2) + " " + (r.y + r.height / 2); })()`, selector))
+	at := b.eval(fmt.Sprintf(`(() => { const r = [...document.querySelectorAll(%q)].at(-1).getBoundingClientRect(); return (r.x + r.width / `+
+		`2) + " " + (r.y + r.height / 2); })()`, selector))
 	var x, y float64
 	_, err := fmt.Sscan(at, &x, &y)
 	must(b.t, err)

@@ -47,8 +47,8 @@ var flags = []string{"--headless", "--no-sandbox", "--disable-gpu", "--disable-q
 	"--disable-component-update", "--disable-sync", "--disable-extensions", "--disable-dev-shm-usage", "--hide-scrollbars",
 	"--font-render-hinting=none", "--remote-debugging-pipe"}
 
-// racy is the test that uses a browser in short mode too, which is for finding data races: its pages are open while their data changes. In the
-// others, a request shares nothing with another.
+// racy is the test that uses a browser in short mode too, which is for finding data races: its pages are open while
+// their data changes. In the others, a request shares nothing with another.
 const racy = "TestPagesFollow"
 
 // startBrowser starts a Chromium that ends with the test. It skips the test if Chromium is not installed, and most tests in short mode.
@@ -241,7 +241,8 @@ func (b *browser) size(width, height int, phone bool) {
 	if phone {
 		scale = 2
 	}
-	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": scale, "mobile": phone}, nil)
+	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": scale, "mobile": phone},
+		nil)
 }
 
 // dark sets the system's color scheme.
@@ -250,7 +251,8 @@ func (b *browser) dark(is bool) {
 	if is {
 		value = "dark"
 	}
-	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]any{{"name": "prefers-color-scheme", "value": value}, {"name": "prefers-reduced-motion", "value": "reduce"}}}, nil)
+	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]any{{"name": "prefers-color-scheme", "value": value},
+		{"name": "prefers-reduced-motion", "value": "reduce"}}}, nil)
 }
 
 // visit loads a URL.
@@ -326,7 +328,8 @@ func (b *browser) until(js string) {
 	}
 }
 
-// click clicks on the element that matches a selector, as a user would: nothing may cover it. If it is in a menu, click opens the menu first.
+// click clicks on the element that matches a selector, as a user would: nothing may cover it. If it is in a menu, click
+// opens the menu first.
 func (b *browser) click(selector string) {
 	b.t.Helper()
 	found := fmt.Sprintf("document.querySelector(%q)", selector)

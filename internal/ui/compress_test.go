@@ -30,7 +30,8 @@ func TestPagesAreCompressed(t *testing.T) {
 		{"one that says nothing", []string{"Accept-Encoding", "identity"}, false},
 	} {
 		resp, body := w.get(t, "/tasks", c.headers...)
-		if got := resp.Header.Get("Content-Encoding") == "gzip"; got != c.zipped || !strings.Contains(resp.Header.Get("Vary"), "Accept-Encoding") {
+		if got := resp.Header.Get("Content-Encoding") == "gzip"; got != c.zipped || !strings.Contains(resp.Header.Get("Vary"),
+			"Accept-Encoding") {
 			t.Errorf("%s request: compressed %t, want %t, with Vary %q", c.name, got, c.zipped, resp.Header.Get("Vary"))
 		}
 		if !c.zipped {
@@ -51,9 +52,11 @@ func TestSecretsAreNotCompressed(t *testing.T) {
 	w := startWorld(t, "")
 	form := url.Values{"name": {"robot"}, "roles": {"observe"}, "queues": {"*"}}.Encode()
 	for _, more := range [][]string{nil, {"HX-Request", "true"}} {
-		resp, body := w.send(t, "POST", "/new-token", form, append([]string{"Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin", "Accept-Encoding", "gzip"}, more...)...)
+		resp, body := w.send(t, "POST", "/new-token", form, append([]string{"Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site",
+			"same-origin", "Accept-Encoding", "gzip"}, more...)...)
 		if resp.StatusCode != 200 || resp.Header.Get("Content-Encoding") != "" || !strings.Contains(body, "pawl_") {
-			t.Errorf("creating a token: status %d, Content-Encoding %q, want an uncompressed page with the token", resp.StatusCode, resp.Header.Get("Content-Encoding"))
+			t.Errorf("creating a token: status %d, Content-Encoding %q, want an uncompressed page with the token", resp.StatusCode,
+				resp.Header.Get("Content-Encoding"))
 		}
 		form = strings.Replace(form, "robot", "robot-2", 1)
 	}
@@ -80,7 +83,8 @@ func TestUnchangedRefreshIsShort(t *testing.T) {
 	if resp, _ := ask(tag); resp.StatusCode != 200 || resp.Header.Get("ETag") == tag {
 		t.Errorf("after a change: status %d, ETag %q, want 200 and a new one", resp.StatusCode, resp.Header.Get("ETag"))
 	}
-	if resp, body := w.get(t, "/tasks", "If-None-Match", tag); resp.StatusCode != 200 || resp.Header.Get("ETag") != "" || !strings.Contains(body, "<!doctype") {
+	if resp, body := w.get(t, "/tasks", "If-None-Match", tag); resp.StatusCode != 200 || resp.Header.Get("ETag") != "" ||
+		!strings.Contains(body, "<!doctype") {
 		t.Errorf("a whole page has the ETag %q, want none", resp.Header.Get("ETag"))
 	}
 }

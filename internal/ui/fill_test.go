@@ -14,16 +14,19 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// fill adds to seed the state of a busy cluster on a bad day: ten queues, 50,000 tasks in all states, an open breaker, running chains and groups,
-// workers with streams, and a lost worker. It takes about half a minute, since a worker counts as lost some 20 s after its lease ends.
+// fill adds to seed the state of a busy cluster on a bad day: ten queues, 50,000 tasks in all states, an open breaker,
+// running chains and groups, workers with streams, and a lost worker. It takes about half a minute, since a worker
+// counts as lost some 20 s after its lease ends.
 func (w *world) fill(t testing.TB) {
 	t.Helper()
 	w.lose(t)
 	w.seed(t)
-	_, err := admin.New(w.client).Queues().Put(t.Context(), "thumbnails", admin.QueueSettings{Breaker: &admin.Breaker{MinAttempts: 20, Window: time.Minute, Hold: 30 * time.Minute}})
+	_, err := admin.New(w.client).Queues().Put(t.Context(), "thumbnails", admin.QueueSettings{Breaker: &admin.Breaker{MinAttempts: 20,
+		Window: time.Minute, Hold: 30 * time.Minute}})
 	must(t, err)
 	w.many(t, 24_000, func(i int) pawl.Item {
-		return job([]string{"push.send", "push.badge", "push.silent"}[i%3], fmt.Sprintf(`{"device":"d-%d","badge":%d}`, i, i%7), pawl.Queue("push"), pawl.MaxAttempts(1+i%2), pawl.Tags("mobile"))
+		return job([]string{"push.send", "push.badge", "push.silent"}[i%3], fmt.Sprintf(`{"device":"d-%d","badge":%d}`, i, i%7),
+			pawl.Queue("push"), pawl.MaxAttempts(1+i%2), pawl.Tags("mobile"))
 	})
 	w.finish(t, "push", 20_600, func(c *pawl.Claim, i int) error {
 		switch {
@@ -37,7 +40,8 @@ func (w *world) fill(t testing.TB) {
 		return nil
 	})
 	w.many(t, 12_000, func(i int) pawl.Item {
-		return job("document.index", fmt.Sprintf(`{"document":"doc-%d"}`, i), pawl.Queue("search"), pawl.Key(fmt.Sprintf("tenant-%d", i%40)), pawl.Priority([]pawltype.Priority{"high", "normal", "normal", "low"}[i%4]))
+		return job("document.index", fmt.Sprintf(`{"document":"doc-%d"}`, i), pawl.Queue("search"), pawl.Key(fmt.Sprintf("tenant-%d", i%40)),
+			pawl.Priority([]pawltype.Priority{"high", "normal", "normal", "low"}[i%4]))
 	})
 	w.finish(t, "search", 3_000, func(*pawl.Claim, int) error { return nil })
 	w.many(t, 6_000, func(i int) pawl.Item {
@@ -51,7 +55,8 @@ func (w *world) fill(t testing.TB) {
 	})
 	w.many(t, 1_400, func(i int) pawl.Item {
 		return job("order.export", fmt.Sprintf(`{"order":%d}`, 90_000+i), pawl.Queue("exports"),
-			pawl.Then(pawl.RawTask{Type: "order.upload", Payload: []byte(`{"bucket":"exports"}`)}, pawl.Queue("exports"), pawl.Then(pawl.RawTask{Type: "order.notify", Payload: []byte(`{}`)}, pawl.Queue("mail"))))
+			pawl.Then(pawl.RawTask{Type: "order.upload", Payload: []byte(`{"bucket":"exports"}`)}, pawl.Queue("exports"),
+				pawl.Then(pawl.RawTask{Type: "order.notify", Payload: []byte(`{}`)}, pawl.Queue("mail"))))
 	})
 	w.finish(t, "exports", 500, func(c *pawl.Claim, i int) error {
 		c.SetRawResult("application/json", fmt.Appendf(nil, `{"rows":%d,"file":"export-%d.csv"}`, 200+i, i))
@@ -75,7 +80,8 @@ func (w *world) many(t testing.TB, n int, item func(i int) pawl.Item) {
 func (w *world) finish(t testing.TB, queue string, n int, outcome func(c *pawl.Claim, i int) error) {
 	t.Helper()
 	for done := 0; done < n; {
-		claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{queue}, Max: min(100, n-done), Worker: fmt.Sprintf("%s-%d.fra/1", queue, done/100%4)})
+		claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{queue}, Max: min(100, n-done),
+			Worker: fmt.Sprintf("%s-%d.fra/1", queue, done/100%4)})
 		must(t, err)
 		if len(claimed) == 0 {
 			return
@@ -96,14 +102,16 @@ func (w *world) mend(t testing.TB) {
 	operator := admin.New(w.client).WithActor("bob")
 	for _, spec := range []admin.OperationSpec{
 		{Action: admin.ActionCancel, Filter: &admin.Filter{Queue: "search", Key: "tenant-3"}, Reason: "the tenant has left"},
-		{Action: admin.ActionDiscard, Filter: &admin.Filter{Queue: "push", Type: "push.badge", States: []pawltype.State{pawltype.StateDead}}, Max: 300, Reason: "badges are stale"},
+		{Action: admin.ActionDiscard, Filter: &admin.Filter{Queue: "push", Type: "push.badge", States: []pawltype.State{pawltype.StateDead}},
+			Max: 300, Reason: "badges are stale"},
 	} {
 		o, err := operator.Operations().Start(t.Context(), spec)
 		must(t, err)
 		_, err = operator.Operations().Wait(t.Context(), o.ID, nil)
 		must(t, err)
 	}
-	_, err := operator.Operations().Start(t.Context(), admin.OperationSpec{Action: admin.ActionReplay, Filter: &admin.Filter{Queue: "push", States: []pawltype.State{pawltype.StateDead}, Error: "apns"}, Rate: 5, Reason: "the certificate was renewed"})
+	_, err := operator.Operations().Start(t.Context(), admin.OperationSpec{Action: admin.ActionReplay, Filter: &admin.Filter{Queue: "push",
+		States: []pawltype.State{pawltype.StateDead}, Error: "apns"}, Rate: 5, Reason: "the certificate was renewed"})
 	must(t, err)
 }
 
@@ -117,7 +125,8 @@ func (w *world) connect(t testing.TB) {
 		for _, typ := range []string{"document.index", "thumbnail.make"} {
 			mux.HandleFunc(typ, func(ctx context.Context, _ *pawl.Claim) error { <-ctx.Done(); return ctx.Err() })
 		}
-		worker := pawl.NewWorker(w.client, mux, pawl.WorkerConfig{Queues: pawl.Weighted{"search": 3, "thumbnails": 1}, Concurrency: 8 + 4*i, Name: name, DrainTimeout: -1, Logger: slog.New(slog.DiscardHandler)})
+		worker := pawl.NewWorker(w.client, mux, pawl.WorkerConfig{Queues: pawl.Weighted{"search": 3, "thumbnails": 1}, Concurrency: 8 + 4*i,
+			Name: name, DrainTimeout: -1, Logger: slog.New(slog.DiscardHandler)})
 		go func() { ended <- worker.Run(ctx) }()
 	}
 	t.Cleanup(func() {
@@ -134,7 +143,8 @@ func (w *world) lose(t testing.TB) {
 	w.enqueue(t, 3, func(i int) pawl.Item {
 		return job("thumbnail.make", fmt.Sprintf(`{"image":"lost-%d.png"}`, i), pawl.Queue("thumbnails"))
 	})
-	_, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"thumbnails"}, Max: 3, Lease: time.Second, Worker: "thumbs-2.fra/1207"})
+	_, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"thumbnails"}, Max: 3, Lease: time.Second,
+		Worker: "thumbs-2.fra/1207"})
 	must(t, err)
 }
 

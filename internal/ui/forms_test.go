@@ -28,7 +28,8 @@ func (b *browser) refused(js string) {
 	b.until(`document.querySelector("form.form .refused") !== null && (` + js + `)`)
 }
 
-// TestConcurrentSettings: a user who saves settings that another user has changed meanwhile sees those changes, and overwrites nothing unseen.
+// TestConcurrentSettings: a user who saves settings that another user has changed meanwhile sees those changes, and
+// overwrites nothing unseen.
 func TestConcurrentSettings(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
@@ -86,11 +87,13 @@ func TestConcurrentTasksAndSchedules(t *testing.T) {
 	id := w.newest(t, admin.Filter{Queue: "mail"})
 	b.visit(w.url + "/tasks/" + id + "/edit")
 	b.fill("payload", `{"cents":150}`)
-	_, err := admin.New(w.client).Tasks().Update(t.Context(), id, admin.TaskUpdate{Payload: map[string]int{"cents": 200}, Priority: pawltype.High})
+	_, err := admin.New(w.client).Tasks().Update(t.Context(), id, admin.TaskUpdate{Payload: map[string]int{"cents": 200},
+		Priority: pawltype.High})
 	must(t, err)
 	b.refused(`document.querySelector("#meanwhile-payload ~ .theirs").textContent.includes("200")`)
 	b.shoot("form-meanwhile-task")
-	if got := b.eval(`document.querySelector("[name=priority]").value + document.querySelector("[name=payload]").value`); got != `high{"cents":150}` {
+	if got := b.eval(`document.querySelector("[name=priority]").value + document.querySelector("[name=payload]").value`); got !=
+		`high{"cents":150}` {
 		t.Errorf("the form has %s, want the other user's priority and the own payload", got)
 	}
 	b.loading(func() { b.click(sendForm) })
@@ -159,7 +162,8 @@ func TestConcurrentQuotasAndWebhooks(t *testing.T) {
 	must(t, err)
 	h, err := operator.Webhooks().Get(t.Context(), "oncall")
 	must(t, err)
-	if n.Quotas.MaxBacklog != 2000 || n.Quotas.MaxRunning != 60 || h.URL != "https://hooks.example.com/b" || h.DepthOver != 200 || len(h.Events) != 2 {
+	if n.Quotas.MaxBacklog != 2000 || n.Quotas.MaxRunning != 60 || h.URL != "https://hooks.example.com/b" || h.DepthOver != 200 ||
+		len(h.Events) != 2 {
 		t.Errorf("the quotas are %+v, the webhook has URL %s, threshold %d and events %v", n.Quotas, h.URL, h.DepthOver, h.Events)
 	}
 }
@@ -179,12 +183,15 @@ func TestRefusedFormKeepsItsVersion(t *testing.T) {
 	if got := b.eval(`document.querySelector("[name=max_running]").value`); got != "7" {
 		t.Errorf("max_running, which was not edited here, is %s, want the other user's 7", got)
 	}
-	if got := b.eval(`document.activeElement.getAttribute("aria-invalid") + " " + document.activeElement.getAttribute("aria-describedby")`); got != "true wrong-lease hint-lease" {
+	if got := b.eval(
+		`document.activeElement.getAttribute("aria-invalid") + " " + document.activeElement.getAttribute("aria-describedby")`); got !=
+		"true wrong-lease hint-lease" {
 		t.Errorf("the ARIA attributes of the invalid field are %q", got)
 	}
 }
 
-// TestDestructiveFormsNeedMoreThanEnter: Enter in a field does not submit a form that ends tasks, and ending every task requires their count.
+// TestDestructiveFormsNeedMoreThanEnter: Enter in a field does not submit a form that ends tasks, and ending every task
+// requires their count.
 func TestDestructiveFormsNeedMoreThanEnter(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
@@ -214,8 +221,9 @@ func TestDestructiveFormsNeedMoreThanEnter(t *testing.T) {
 	}
 
 	for form, status := range map[string]int{
-		"action=discard&q=": 422, "action=discard&q=&confirm=3": 422, "action=discard&q=&counted=3&confirm=2": 422, "action=cancel&q=+&counted=3": 422, "action=move&q=&to_queue=b&counted=1": 422,
-		"action=discard&q=&counted=3&confirm=3": 303, "action=discard&q=queue:mail": 303, "action=run_now&q=": 303,
+		"action=discard&q=": 422, "action=discard&q=&confirm=3": 422, "action=discard&q=&counted=3&confirm=2": 422,
+		"action=cancel&q=+&counted=3": 422, "action=move&q=&to_queue=b&counted=1": 422, "action=discard&q=&counted=3&confirm=3": 303,
+		"action=discard&q=queue:mail": 303, "action=run_now&q=": 303,
 	} {
 		values, err := url.ParseQuery(form)
 		must(t, err)
@@ -266,7 +274,8 @@ func TestTypedTextIsKept(t *testing.T) {
 	drag := func() { // a selection that ends outside
 		t.Helper()
 		var x, y int
-		_, err := fmt.Sscan(b.eval(`(() => { const r = document.querySelector("dialog [name=payload]").getBoundingClientRect(); return Math.round(r.x + 20) + " " + Math.round(r.y + 20) })()`), &x, &y)
+		_, err := fmt.Sscan(b.eval(`(() => { const r = document.querySelector("dialog [name=payload]").getBoundingClientRect(); return `+
+			`Math.round(r.x + 20) + " " + Math.round(r.y + 20) })()`), &x, &y)
 		must(t, err)
 		mouse("mousePressed", x, y)
 		mouse("mouseMoved", 3, y)
@@ -303,9 +312,11 @@ func TestMissingResponseIsReported(t *testing.T) {
 		document.querySelector("dialog [name=reason]").value === "it burns" && !document.querySelector("dialog button[type=submit]").disabled`
 	for name, lose := range map[string]struct{ from, until func() }{
 		"no network": {func() {
-			b.call("Network.emulateNetworkConditions", map[string]any{"offline": true, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}, nil)
+			b.call("Network.emulateNetworkConditions", map[string]any{"offline": true, "latency": 0, "downloadThroughput": -1,
+				"uploadThroughput": -1}, nil)
 		}, func() {
-			b.call("Network.emulateNetworkConditions", map[string]any{"offline": false, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}, nil)
+			b.call("Network.emulateNetworkConditions", map[string]any{"offline": false, "latency": 0, "downloadThroughput": -1,
+				"uploadThroughput": -1}, nil)
 		}},
 		"no answer": {func() { // the request hangs forever, and the form's timeout is short
 			b.call("Fetch.enable", map[string]any{"patterns": []any{map[string]any{"urlPattern": "*/pause"}}}, nil)
@@ -365,7 +376,8 @@ func TestFormsWhileServerIsUnreachable(t *testing.T) {
 	post := func(headers ...string) *httptest.ResponseRecorder {
 		ctx, cancel := context.WithDeadline(t.Context(), time.Now())
 		defer cancel()
-		r := httptest.NewRequestWithContext(ctx, "POST", "/queues/mail/purge", strings.NewReader(url.Values{"confirm": {"mail"}, "reason": {"it <burns>"}, "seen": {"x"}}.Encode()))
+		r := httptest.NewRequestWithContext(ctx, "POST", "/queues/mail/purge", strings.NewReader(url.Values{"confirm": {"mail"},
+			"reason": {"it <burns>"}, "seen": {"x"}}.Encode()))
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		r.Header.Set("Sec-Fetch-Site", "same-origin")
 		for i := 0; i+1 < len(headers); i += 2 {
@@ -376,13 +388,15 @@ func TestFormsWhileServerIsUnreachable(t *testing.T) {
 		return w
 	}
 	page := post()
-	for _, want := range []string{`name="confirm" type="text" value="mail"`, `name="reason" type="text" value="it &lt;burns&gt;"`, `type="hidden" name="seen"`, "The change may have been made", `action="/queues/mail/purge"`, "Cancel</a>"} {
+	for _, want := range []string{`name="confirm" type="text" value="mail"`, `name="reason" type="text" value="it &lt;burns&gt;"`,
+		`type="hidden" name="seen"`, "The change may have been made", `action="/queues/mail/purge"`, "Cancel</a>"} {
 		if !strings.Contains(page.Body.String(), want) {
 			t.Errorf("status %d, and the page lacks %s: %s", page.Code, want, page.Body)
 		}
 	}
 	part := post("HX-Request", "true")
-	if got := part.Header().Get("HX-Retarget"); got != "find .refusal" || !strings.HasPrefix(part.Body.String(), `<div class="refused"`) || part.Code != http.StatusServiceUnavailable {
+	if got := part.Header().Get("HX-Retarget"); got != "find .refusal" || !strings.HasPrefix(part.Body.String(), `<div class="refused"`) ||
+		part.Code != http.StatusServiceUnavailable {
 		t.Errorf("a script got, for target %q, status %d: %s", got, part.Code, part.Body)
 	}
 }
@@ -395,9 +409,12 @@ func TestAllFormErrorsAtOnce(t *testing.T) {
 		form  url.Values
 		wrong []string
 	}{
-		{"/new-token", url.Values{"name": {"a b"}, "queues": {"mail*, a/b"}, "expires_in": {"soon"}}, []string{"name", "roles", "queues", "expires_in"}},
-		{"/new-webhook", url.Values{"name": {""}, "queues": {"[a]"}, "wait_over": {"soon"}, "depth_over": {"x"}}, []string{"name", "url", "queues", "wait_over", "depth_over"}},
-		{"/enqueue", url.Values{"payload": {"{no"}, "run_at": {"soon"}, "max_attempts": {"x"}}, []string{"type", "payload", "run_at", "max_attempts"}},
+		{"/new-token", url.Values{"name": {"a b"}, "queues": {"mail*, a/b"}, "expires_in": {"soon"}}, []string{"name", "roles",
+			"queues", "expires_in"}},
+		{"/new-webhook", url.Values{"name": {""}, "queues": {"[a]"}, "wait_over": {"soon"}, "depth_over": {"x"}}, []string{"name", "url",
+			"queues", "wait_over", "depth_over"}},
+		{"/enqueue", url.Values{"payload": {"{no"}, "run_at": {"soon"}, "max_attempts": {"x"}}, []string{"type", "payload",
+			"run_at", "max_attempts"}},
 	} {
 		_, body := w.post(t, c.path, c.form)
 		for _, name := range c.wrong {
@@ -420,7 +437,8 @@ func TestOnlyPossibleActionsAreOffered(t *testing.T) {
 	must(t, err)
 	_, err = claims.New(w.client).Fail(t.Context(), claimed[0], pawl.DeadLetter(errors.New("no")))
 	must(t, err)
-	for filter, want := range map[string]string{"state:dead": "replay discard", "state:ready": "move set_priority cancel discard", "state:dead,ready": "discard", "": "replay run_now move set_priority cancel discard"} {
+	for filter, want := range map[string]string{"state:dead": "replay discard", "state:ready": "move set_priority cancel discard",
+		"state:dead,ready": "discard", "": "replay run_now move set_priority cancel discard"} {
 		_, body := w.get(t, "/tasks?q="+url.QueryEscape(filter))
 		var all, ticked []string
 		for _, action := range []string{"replay", "run_now", "move", "set_priority", "cancel", "discard"} {
@@ -435,7 +453,8 @@ func TestOnlyPossibleActionsAreOffered(t *testing.T) {
 			t.Errorf("%q offers the actions %q for all and %q for selected tasks, want %q", filter, got, gotTicked, want)
 		}
 		for _, action := range all {
-			if resp, body := w.get(t, "/operations/new?action="+action+"&q="+url.QueryEscape(filter)); resp.StatusCode != 200 || strings.Contains(body, `class="refused"`) {
+			if resp, body := w.get(t, "/operations/new?action="+action+"&q="+url.QueryEscape(filter)); resp.StatusCode != 200 ||
+				strings.Contains(body, `class="refused"`) {
 				t.Errorf("%s for %q is offered, but refused", action, filter)
 			}
 		}

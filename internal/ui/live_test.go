@@ -130,7 +130,8 @@ func TestStreamsEndWithTheirToken(t *testing.T) {
 // A token limited to some queues receives no events of others.
 func TestStreamsRespectScope(t *testing.T) {
 	w := startGuarded(t)
-	made, err := admin.New(w.client).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "narrow", Roles: []admin.Role{admin.RoleObserve}, Queues: []string{"mine"}})
+	made, err := admin.New(w.client).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "narrow", Roles: []admin.Role{admin.RoleObserve},
+		Queues: []string{"mine"}})
 	must(t, err)
 	narrow, wide := w.follow(t, "/live?", as(made.Secret)...), w.follow(t, "/live?queue=theirs", as(w.token)...)
 	narrow.until(func() { w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mine")) }) })
@@ -157,7 +158,8 @@ func TestStreamsAreBounded(t *testing.T) {
 		there, err := pawl.Dial(strings.TrimPrefix(w.url, "http://"), pawl.DialOptions{Token: w.token, Namespace: name})
 		must(t, err)
 		defer func() { must(t, there.Close()) }()
-		made, err := admin.New(there).Access().CreateToken(t.Context(), admin.TokenSpec{Name: name, Queues: []string{"*"}, Roles: []admin.Role{admin.RoleObserve}})
+		made, err := admin.New(there).Access().CreateToken(t.Context(), admin.TokenSpec{Name: name, Queues: []string{"*"},
+			Roles: []admin.Role{admin.RoleObserve}})
 		must(t, err)
 		return as(made.Secret)
 	}
@@ -212,13 +214,15 @@ func TestPagesFollow(t *testing.T) {
 	b.until(ready("3"))
 	b.check(w.url)
 	// A refresh without changes is short and leaves the page alone. One with changes does neither.
-	refresh := `new Promise((done) => { document.body.addEventListener("htmx:afterRequest", (e) => done(e.detail.xhr.status + " " + document.querySelectorAll("#live .empty").length), {once: true}); document.body.dispatchEvent(new CustomEvent("pawl:refresh")); })`
+	refresh := `new Promise((done) => { document.body.addEventListener("htmx:afterRequest", (e) => done(e.detail.xhr.status + " " + ` +
+		`document.querySelectorAll("#live .empty").length), {once: true}); document.body.dispatchEvent(new CustomEvent("pawl:refresh")); })`
 	b.visit(w.url + "/ops/schedules")
 	b.eval(refresh)
 	if got := b.eval(refresh); got != "304 1" {
 		t.Errorf("a refresh without changes has the status and number of empty states %s, want 304 1", got)
 	}
-	_, err := admin.New(w.client).Schedules().Create(t.Context(), admin.ScheduleSpec{Name: "s", Every: time.Hour, Task: pawl.RawTask{Type: "a"}})
+	_, err := admin.New(w.client).Schedules().Create(t.Context(), admin.ScheduleSpec{Name: "s", Every: time.Hour,
+		Task: pawl.RawTask{Type: "a"}})
 	must(t, err)
 	if got := b.eval(refresh); got != "200 0" {
 		t.Errorf("a refresh with changes has the status and number of empty states %s, want 200 0", got)
@@ -226,7 +230,8 @@ func TestPagesFollow(t *testing.T) {
 	b.check(w.url)
 	undo()
 
-	undo = b.inject(hurry + `; window.EventSource = class { constructor() { this.on = []; setTimeout(() => this.on.forEach((f) => f()), 10); } addEventListener(kind, f) { if (kind === "error") this.on.push(f); } close() {} }`)
+	undo = b.inject(hurry + `; window.EventSource = class { constructor() { this.on = []; setTimeout(() => this.on.forEach((f) => f()), ` +
+		`10); } addEventListener(kind, f) { if (kind === "error") this.on.push(f); } close() {} }`)
 	b.visit(w.url + "/ops/queues/mail")
 	b.until(says("Every 5 s"))
 	one()
@@ -235,7 +240,8 @@ func TestPagesFollow(t *testing.T) {
 	undo()
 
 	// If there are too many streams, the server says so, and how often to poll.
-	undo = b.inject(hurry + `; window.EventSource = class { addEventListener(kind, f) { if (kind === "full") setTimeout(() => f({data: "30"}), 10); } close() {} }`)
+	undo = b.inject(hurry + `; window.EventSource = class { addEventListener(kind, f) { if (kind === "full") setTimeout(() => f({data: ` +
+		`"30"}), 10); } close() {} }`)
 	b.visit(w.url + "/ops/queues/mail")
 	b.until(says("Every 30 s") + ` && document.querySelector("#live-switch").title.includes("Too many pages")`)
 	one()
@@ -246,11 +252,13 @@ func TestPagesFollow(t *testing.T) {
 	// A page reports that the server does not answer, and that it answers again.
 	undo = b.inject(hurry)
 	b.visit(w.url + "/ops/queues/mail")
-	b.call("Network.emulateNetworkConditions", map[string]any{"offline": true, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}, nil)
+	b.call("Network.emulateNetworkConditions", map[string]any{"offline": true, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1},
+		nil)
 	b.until(says("Reconnecting…"))
 	b.shoot("reconnecting")
 	one()
-	b.call("Network.emulateNetworkConditions", map[string]any{"offline": false, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}, nil)
+	b.call("Network.emulateNetworkConditions", map[string]any{"offline": false, "latency": 0, "downloadThroughput": -1,
+		"uploadThroughput": -1}, nil)
 	b.until(says("Live"))
 	b.until(ready("6"))
 	undo()

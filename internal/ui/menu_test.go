@@ -29,7 +29,8 @@ func TestMenuCounts(t *testing.T) {
 		must(t, err)
 	}
 	all := w.tokenFor(t, "all", admin.RoleObserve)
-	some, err := admin.New(w.client).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "some", Roles: []admin.Role{admin.RoleObserve}, Queues: []string{"other*"}})
+	some, err := admin.New(w.client).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "some", Roles: []admin.Role{admin.RoleObserve},
+		Queues: []string{"other*"}})
 	must(t, err)
 	for _, c := range []struct{ token, dead, header string }{
 		{all, `data-count="/dead" title="dead letters">2</b>`, "/dead=2"},
@@ -45,8 +46,8 @@ func TestMenuCounts(t *testing.T) {
 	}
 }
 
-// TestMenusOnAPhone: the menu and the actions of a page open from buttons, with scripts and without, and axe-core finds nothing wrong with them or with
-// a form on top of the page.
+// TestMenusOnAPhone: the menu and the actions of a page open from buttons, with scripts and without, and axe-core finds
+// nothing wrong with them or with a form on top of the page.
 func TestMenusOnAPhone(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
@@ -60,7 +61,9 @@ func TestMenusOnAPhone(t *testing.T) {
 			t.Errorf("scripts %t: before anything is opened, these are visible: %q", scripts, got)
 		}
 		b.click(".pop summary")
-		if got := b.eval(`[...document.querySelectorAll(".pop-list a")].filter((a) => a.checkVisibility()).map((a) => a.textContent).join()`); got != "Pause…,Settings…,Tasks,Dead letters,Purge…,Delete…" {
+		if got := b.eval(
+			`[...document.querySelectorAll(".pop-list a")].filter((a) => a.checkVisibility()).map((a) => a.textContent).join()`); got !=
+			"Pause…,Settings…,Tasks,Dead letters,Purge…,Delete…" {
 			t.Errorf("scripts %t: the actions are %q", scripts, got)
 		}
 		if scripts {

@@ -16,7 +16,8 @@ func TestSearchAndWorkflows(t *testing.T) {
 	w := startWorld(t, "")
 	turned := "log\u202egnp"
 	w.enqueue(t, 1, func(int) pawl.Item {
-		return job("fetch", `{"customer":{"id":42,"na.me":"Ann B"}}`, pawl.Queue("mail"), pawl.Tags("vip"), pawl.Key("tenant-7"), pawl.Then(pawl.RawTask{Type: turned}), pawl.Then(pawl.RawTask{Type: "resize"}, pawl.Queue("cpu")))
+		return job("fetch", `{"customer":{"id":42,"na.me":"Ann B"}}`, pawl.Queue("mail"), pawl.Tags("vip"), pawl.Key("tenant-7"),
+			pawl.Then(pawl.RawTask{Type: turned}), pawl.Then(pawl.RawTask{Type: "resize"}, pawl.Queue("cpu")))
 	})
 	t.Run("completion", func(t *testing.T) { completes(t, w) })
 	t.Run("views", func(t *testing.T) { keepsViews(t, w) })
@@ -28,7 +29,10 @@ func TestSearchAndWorkflows(t *testing.T) {
 		}
 		id, _, _ := strings.Cut(at, `"`)
 		_, body := w.get(t, "/tasks/"+id)
-		for _, want := range []string{`aria-label="Workflow, from left to right"`, `<text class="flow-name" x="40" y="22" aria-hidden="true">fetch</text>`, `<text class="flow-detail" x="40" y="39" aria-hidden="true">waiting · cpu</text>`, `<text class="flow-name" x="40" y="22" aria-hidden="true">log[U+202E]gnp</text>`,
+		for _, want := range []string{`aria-label="Workflow, from left to right"`,
+			`<text class="flow-name" x="40" y="22" aria-hidden="true">fetch</text>`,
+			`<text class="flow-detail" x="40" y="39" aria-hidden="true">waiting · cpu</text>`,
+			`<text class="flow-name" x="40" y="22" aria-hidden="true">log[U+202E]gnp</text>`,
 			`<li>then: resize <span class="state s-waiting">waiting</span>`} {
 			if !strings.Contains(body, want) {
 				t.Errorf("the page of a task with follow-up tasks lacks %q", want)
@@ -46,9 +50,11 @@ func TestSearchAndWorkflows(t *testing.T) {
 
 func completes(t *testing.T, w *world) {
 	for typed, want := range map[string]string{
-		"": "queue: state: type: tag: key: worker: error: after: before: payload.", "qu": "queue: ", "queue:": "queue:mail", "queue:x": "", "queue:mail type:": "type:fetch", "queue:none type:": "",
-		"tag:v": "tag:vip", "key:ten": "key:tenant-7", "mai": "queue:mail", "state:dead,po": "state:dead,poisoned", "payload.": `payload.customer.id: payload.customer.na\.me:`,
-		"args.customer.n": `payload.customer.na\.me:`, "payload.customer.id:": "payload.customer.id:42", `payload.customer.na\.me:a`: `payload.customer.na\.me:"Ann B"`, strings.Repeat("x", 5000): "",
+		"": "queue: state: type: tag: key: worker: error: after: before: payload.", "qu": "queue: ", "queue:": "queue:mail", "queue:x": "",
+		"queue:mail type:": "type:fetch", "queue:none type:": "", "tag:v": "tag:vip", "key:ten": "key:tenant-7", "mai": "queue:mail",
+		"state:dead,po": "state:dead,poisoned", "payload.": `payload.customer.id: payload.customer.na\.me:`,
+		"args.customer.n": `payload.customer.na\.me:`, "payload.customer.id:": "payload.customer.id:42",
+		`payload.customer.na\.me:a`: `payload.customer.na\.me:"Ann B"`, strings.Repeat("x", 5000): "",
 	} {
 		resp, body := w.get(t, "/search/complete?q="+url.QueryEscape(typed), "HX-Request", "true")
 		var got struct {
@@ -60,7 +66,8 @@ func completes(t *testing.T, w *world) {
 		for _, item := range got.Items {
 			texts = append(texts, item.Text)
 		}
-		if said := strings.Join(texts, " "); said != strings.TrimSpace(want) || resp.Header.Get("Content-Type") != "application/json" || !strings.HasSuffix(typed, got.Word) {
+		if said := strings.Join(texts, " "); said != strings.TrimSpace(want) || resp.Header.Get("Content-Type") != "application/json" ||
+			!strings.HasSuffix(typed, got.Word) {
 			t.Errorf("%.40q is completed to %q (word %q), want %q", typed, said, got.Word, want)
 		}
 	}
@@ -69,7 +76,8 @@ func completes(t *testing.T, w *world) {
 func keepsViews(t *testing.T, w *world) {
 	save := func(cookie, name, filter string) (*http.Response, string) {
 		form := url.Values{"name": {name}, "q": {filter}}
-		return w.send(t, "POST", "/views/save", form.Encode(), "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin", "Cookie", cookie)
+		return w.send(t, "POST", "/views/save", form.Encode(), "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site",
+			"same-origin", "Cookie", cookie)
 	}
 	cookieOf := func(resp *http.Response) string {
 		for _, c := range resp.Cookies() {
@@ -86,10 +94,12 @@ func keepsViews(t *testing.T, w *world) {
 		t.Fatalf("saving a view: status %d, redirect to %q, cookie %q", resp.StatusCode, resp.Header.Get("Location"), cookie)
 	}
 	_, body := w.get(t, "/tasks?q="+url.QueryEscape(filter), "Cookie", cookie)
-	if !strings.Contains(body, `aria-current="page"><span>Failed mail</span>`) || !strings.Contains(body, "/views/remove?name=Failed&#43;mail") || strings.Contains(body, "/views/save") {
+	if !strings.Contains(body, `aria-current="page"><span>Failed mail</span>`) ||
+		!strings.Contains(body, "/views/remove?name=Failed&#43;mail") || strings.Contains(body, "/views/save") {
 		t.Error("the page of a saved view does not mark it as current, or has no link to remove it")
 	}
-	if _, body = w.get(t, "/tasks?q=queue:mail", "Cookie", cookie); !strings.Contains(body, `"><span>Failed mail</span>`) || !strings.Contains(body, "/views/save?q=queue%3Amail") {
+	if _, body = w.get(t, "/tasks?q=queue:mail", "Cookie", cookie); !strings.Contains(body, `"><span>Failed mail</span>`) ||
+		!strings.Contains(body, "/views/save?q=queue%3Amail") {
 		t.Error("another list does not show the views, or has no link to save one")
 	}
 	if _, body = w.get(t, "/search/complete?q=", "Cookie", cookie, "HX-Request", "true"); !strings.Contains(body, `"note":"Failed mail"`) {
@@ -100,7 +110,9 @@ func keepsViews(t *testing.T, w *world) {
 	if string(views) != `[{"n":"Failed mail","f":"queue:other"}]` {
 		t.Errorf("after saving the view again, the views are %s", views)
 	}
-	for _, bad := range []struct{ name, filter, says string }{{"", "queue:a", "is required"}, {strings.Repeat("x", 41), "queue:a", "at most 40"}, {"a\u202eb", "queue:a", "invisible characters"}, {"a", "", "filter the tasks first"}, {"a", "color:red", "is not a field"}, {"a", strings.Repeat("x", 1025), "at most 1024"}} {
+	for _, bad := range []struct{ name, filter, says string }{{"", "queue:a", "is required"}, {strings.Repeat("x", 41), "queue:a",
+		"at most 40"}, {"a\u202eb", "queue:a", "invisible characters"}, {"a", "", "filter the tasks first"}, {"a", "color:red", "is not a field"},
+		{"a", strings.Repeat("x", 1025), "at most 1024"}} {
 		if resp, body := save("", bad.name, bad.filter); resp.StatusCode != 422 || !strings.Contains(body, bad.says) {
 			t.Errorf("saving the view %.20q with the filter %.20q: status %d, want 422 and %q", bad.name, bad.filter, resp.StatusCode, bad.says)
 		}
@@ -117,13 +129,16 @@ func keepsViews(t *testing.T, w *world) {
 	if full != "" {
 		t.Error("the number of saved views is not limited")
 	}
-	for _, broken := range []string{"pawl-views=x!", "pawl-views=" + base64.RawURLEncoding.EncodeToString([]byte(`[{"n":"","f":"a"},{"n":"b"}]`)), "pawl-views=" + base64.RawURLEncoding.EncodeToString([]byte(`{`))} {
+	for _, broken := range []string{"pawl-views=x!", "pawl-views=" +
+		base64.RawURLEncoding.EncodeToString([]byte(`[{"n":"","f":"a"},{"n":"b"}]`)), "pawl-views=" +
+		base64.RawURLEncoding.EncodeToString([]byte(`{`))} {
 		if resp, body := w.get(t, "/tasks", "Cookie", broken); resp.StatusCode != 200 || strings.Contains(body, "Saved views") {
 			t.Errorf("the cookie %s: status %d, or the page shows views", broken, resp.StatusCode)
 		}
 	}
 	gone := url.Values{"name": {"Failed mail"}}
-	resp, _ = w.send(t, "POST", "/views/remove", gone.Encode(), "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin", "Cookie", cookie)
+	resp, _ = w.send(t, "POST", "/views/remove", gone.Encode(), "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site",
+		"same-origin", "Cookie", cookie)
 	if got := cookieOf(resp); resp.StatusCode != 303 || got != "pawl-views=" {
 		t.Errorf("removing the view: status %d, cookie %q", resp.StatusCode, got)
 	}

@@ -75,21 +75,25 @@ func job(typ, payload string, opts ...pawl.Option) pawl.Item {
 	return pawl.Item{Args: pawl.RawTask{Type: typ, Payload: []byte(payload)}, Options: opts}
 }
 
-// seed creates the state of a shop in the middle of its day: several queues, thousands of tasks in all states, failing types, schedules, groups and
-// operations.
+// seed creates the state of a shop in the middle of its day: several queues, thousands of tasks in all states, failing
+// types, schedules, groups and operations.
 func (w *world) seed(t testing.TB) {
 	t.Helper()
 	ctx, operator := t.Context(), admin.New(w.client).WithActor("alice").WithReason("the shop opens")
 	for name, s := range map[string]admin.QueueSettings{
-		"mail":    {Retry: pawltype.RetryPolicy{Initial: 20 * time.Minute}, MaxAttempts: 4, QueueLimits: admin.QueueLimits{Rate: admin.RateLimit{Limit: 500, Period: time.Second}}},
-		"media":   {QueueLimits: admin.QueueLimits{MaxRunning: 12}, PerKey: admin.QueueLimits{MaxRunning: 2}, Keys: map[string]admin.KeyLimits{"tenant-7": {QueueLimits: admin.QueueLimits{MaxRunning: 1}, Weight: 3}}},
-		"billing": {Breaker: &admin.Breaker{MinAttempts: 5, Window: time.Minute, Hold: time.Hour}, Weights: &admin.PriorityWeights{High: 6, Normal: 3, Low: 1}},
+		"mail": {Retry: pawltype.RetryPolicy{Initial: 20 * time.Minute}, MaxAttempts: 4, QueueLimits: admin.QueueLimits{
+			Rate: admin.RateLimit{Limit: 500, Period: time.Second}}},
+		"media": {QueueLimits: admin.QueueLimits{MaxRunning: 12}, PerKey: admin.QueueLimits{MaxRunning: 2}, Keys: map[string]admin.KeyLimits{
+			"tenant-7": {QueueLimits: admin.QueueLimits{MaxRunning: 1}, Weight: 3}}},
+		"billing": {Breaker: &admin.Breaker{MinAttempts: 5, Window: time.Minute, Hold: time.Hour}, Weights: &admin.PriorityWeights{High: 6,
+			Normal: 3, Low: 1}},
 	} {
 		_, err := operator.Queues().Put(ctx, name, s)
 		must(t, err)
 	}
 	w.enqueue(t, 900, func(i int) pawl.Item {
-		return job("mail.welcome", fmt.Sprintf(`{"to":"customer-%d@example.com","locale":"de","template":{"id":"welcome-7","variant":"b"}}`, i), pawl.Queue("mail"), pawl.Tags("onboarding"))
+		return job("mail.welcome", fmt.Sprintf(`{"to":"customer-%d@example.com","locale":"de","template":{"id":"welcome-7","variant":"b"}}`, i),
+			pawl.Queue("mail"), pawl.Tags("onboarding"))
 	})
 	w.enqueue(t, 120, func(i int) pawl.Item {
 		return job("mail.digest", fmt.Sprintf(`{"user":%d}`, i), pawl.Queue("mail"), pawl.MaxAttempts(1), pawl.Key(fmt.Sprintf("tenant-%d", i%9)))
@@ -105,10 +109,12 @@ func (w *world) seed(t testing.TB) {
 	})
 	w.work(t)
 	w.enqueue(t, 1400, func(i int) pawl.Item {
-		return job("video.encode", fmt.Sprintf(`{"video":"v%d","preset":"1080p"}`, i), pawl.Queue("media"), pawl.Key(fmt.Sprintf("tenant-%d", i%12)))
+		return job("video.encode", fmt.Sprintf(`{"video":"v%d","preset":"1080p"}`, i), pawl.Queue("media"),
+			pawl.Key(fmt.Sprintf("tenant-%d", i%12)))
 	})
 	w.enqueue(t, 250, func(i int) pawl.Item {
-		return job("newsletter.send", fmt.Sprintf(`{"issue":12,"to":%d}`, i), pawl.Queue("mail"), pawl.In(time.Duration(i+1)*time.Minute), pawl.Priority("low"))
+		return job("newsletter.send", fmt.Sprintf(`{"issue":12,"to":%d}`, i), pawl.Queue("mail"), pawl.In(time.Duration(i+1)*time.Minute),
+			pawl.Priority("low"))
 	})
 	w.enqueue(t, 35, func(i int) pawl.Item { return job("report.build", fmt.Sprintf(`{"day":%d}`, i), pawl.Queue("reports")) })
 	w.claimSome(t)
@@ -119,7 +125,8 @@ func (w *world) seed(t testing.TB) {
 func (w *world) work(t testing.TB) {
 	t.Helper()
 	for {
-		claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Weighted{"mail": 1, "billing": 1}, Max: 100, Worker: "web-3.fra/4711"})
+		claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Weighted{"mail": 1, "billing": 1}, Max: 100,
+			Worker: "web-3.fra/4711"})
 		must(t, err)
 		if len(claimed) == 0 {
 			return
@@ -154,10 +161,12 @@ func outcome(c *pawl.Claim) error {
 // claimSome makes a worker hold a few long tasks with progress.
 func (w *world) claimSome(t testing.TB) {
 	t.Helper()
-	claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"media"}, Max: 9, Lease: time.Hour, Worker: "encoder-1.fra/812"})
+	claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"media"}, Max: 9, Lease: time.Hour,
+		Worker: "encoder-1.fra/812"})
 	must(t, err)
 	for i, c := range claimed {
-		_, err := claims.New(w.client).Extend(t.Context(), c, claims.Extension{Lease: time.Hour, Progress: &pawltype.Progress{Percent: float64(7 + 9*i), Message: fmt.Sprintf("pass 1, frame %d of 21,600", i*2100+980)},
+		_, err := claims.New(w.client).Extend(t.Context(), c, claims.Extension{Lease: time.Hour, Progress: &pawltype.Progress{
+			Percent: float64(7 + 9*i), Message: fmt.Sprintf("pass 1, frame %d of 21,600", i*2100+980)},
 			Checkpoint: fmt.Appendf(nil, `{"frame":%d}`, i*2100)})
 		must(t, err)
 	}
@@ -168,9 +177,12 @@ func (w *world) rest(t testing.TB, operator admin.Client) {
 	t.Helper()
 	ctx := t.Context()
 	for _, s := range []admin.ScheduleSpec{
-		{Name: "nightly-report", Cron: "0 3 * * *", TimeZone: "Europe/Vienna", Owner: "deploy/schedules.yaml", Task: pawl.RawTask{Type: "report.build", Payload: []byte(`{"kind":"daily"}`)}, Options: []pawl.Option{pawl.Queue("reports")}},
-		{Name: "digest-hourly", Cron: "@hourly", Jitter: 2 * time.Minute, Task: pawl.RawTask{Type: "mail.digest"}, Options: []pawl.Option{pawl.Queue("mail"), pawl.Header("tenant", "all")}},
-		{Name: "card-retry", Every: 15 * time.Minute, Overlap: admin.OverlapSkip, Task: pawl.RawTask{Type: "card.sweep"}, Options: []pawl.Option{pawl.Queue("billing")}},
+		{Name: "nightly-report", Cron: "0 3 * * *", TimeZone: "Europe/Vienna", Owner: "deploy/schedules.yaml",
+			Task: pawl.RawTask{Type: "report.build", Payload: []byte(`{"kind":"daily"}`)}, Options: []pawl.Option{pawl.Queue("reports")}},
+		{Name: "digest-hourly", Cron: "@hourly", Jitter: 2 * time.Minute, Task: pawl.RawTask{Type: "mail.digest"},
+			Options: []pawl.Option{pawl.Queue("mail"), pawl.Header("tenant", "all")}},
+		{Name: "card-retry", Every: 15 * time.Minute, Overlap: admin.OverlapSkip, Task: pawl.RawTask{Type: "card.sweep"},
+			Options: []pawl.Option{pawl.Queue("billing")}},
 	} {
 		_, err := operator.Schedules().Create(ctx, s)
 		must(t, err)
@@ -182,16 +194,20 @@ func (w *world) rest(t testing.TB, operator admin.Client) {
 	w.groups(t)
 	for _, m := range []admin.MarkerSpec{
 		{Kind: admin.MarkerNote, Title: "prices imported by hand", At: time.Now().Add(-41 * time.Minute)},
-		{Kind: admin.MarkerIncident, Title: "database failover", At: time.Now().Add(-33 * time.Minute), EndedAt: time.Now().Add(-27 * time.Minute)},
-		{Kind: admin.MarkerDeploy, Title: "web 1.4.2", Version: "1.4.2", URL: "https://ci.example.com/runs/42", At: time.Now().Add(-3 * time.Minute)},
+		{Kind: admin.MarkerIncident, Title: "database failover", At: time.Now().Add(-33 * time.Minute),
+			EndedAt: time.Now().Add(-27 * time.Minute)},
+		{Kind: admin.MarkerDeploy, Title: "web 1.4.2", Version: "1.4.2", URL: "https://ci.example.com/runs/42",
+			At: time.Now().Add(-3 * time.Minute)},
 		{Kind: admin.MarkerIncident, Title: "mail provider is down", Queues: []string{"mail*"}, At: time.Now().Add(-2 * time.Minute)},
 	} {
 		_, err := operator.Markers().Add(ctx, m)
 		must(t, err)
 	}
-	_, err = operator.Webhooks().Create(ctx, admin.WebhookSpec{Name: "pager", URL: "https://pager.example.com/v1/pawl", Events: []admin.WebhookEvent{admin.WebhookTaskDead, admin.WebhookBreakerOpened}, Queues: []string{"billing*", "mail"}})
+	_, err = operator.Webhooks().Create(ctx, admin.WebhookSpec{Name: "pager", URL: "https://pager.example.com/v1/pawl",
+		Events: []admin.WebhookEvent{admin.WebhookTaskDead, admin.WebhookBreakerOpened}, Queues: []string{"billing*", "mail"}})
 	must(t, err)
-	for _, spec := range []admin.TokenSpec{{Name: "shop", Roles: []admin.Role{admin.RoleProduce}, Queues: []string{"mail", "billing*"}}, {Name: "oncall", Roles: []admin.Role{admin.RoleOperate}, Queues: []string{"*"}, AllNamespaces: true, Life: admin.NeverExpires},
+	for _, spec := range []admin.TokenSpec{{Name: "shop", Roles: []admin.Role{admin.RoleProduce}, Queues: []string{"mail", "billing*"}},
+		{Name: "oncall", Roles: []admin.Role{admin.RoleOperate}, Queues: []string{"*"}, AllNamespaces: true, Life: admin.NeverExpires},
 		{Name: "encoder", Roles: []admin.Role{admin.RoleConsume, admin.RoleObserve}, Queues: []string{"media"}, Life: 3 * 24 * time.Hour}} {
 		_, err := operator.Access().CreateToken(ctx, spec)
 		must(t, err)
@@ -200,11 +216,13 @@ func (w *world) rest(t testing.TB, operator admin.Client) {
 	must(t, err)
 	_, err = operator.Queues().PauseSubset(ctx, "media", admin.PausedSubset{Key: "tenant-4", Reason: "asked us to stop"})
 	must(t, err)
-	o, err := operator.Operations().Start(ctx, admin.OperationSpec{Action: admin.ActionReplay, Filter: &admin.Filter{Queue: "mail", States: []pawltype.State{pawltype.StateDead}, Error: "render timed out"}, Rate: 1, Canary: 1, Reason: "the renderer is fixed"})
+	o, err := operator.Operations().Start(ctx, admin.OperationSpec{Action: admin.ActionReplay, Filter: &admin.Filter{Queue: "mail",
+		States: []pawltype.State{pawltype.StateDead}, Error: "render timed out"}, Rate: 1, Canary: 1, Reason: "the renderer is fixed"})
 	must(t, err)
 	_, err = operator.Operations().Wait(ctx, o.ID, nil)
 	must(t, err)
-	o, err = operator.Operations().Start(ctx, admin.OperationSpec{Action: admin.ActionSetPriority, Priority: pawltype.High, Filter: &admin.Filter{Queue: "media", Key: "tenant-7"}, Reason: "they have a premiere"})
+	o, err = operator.Operations().Start(ctx, admin.OperationSpec{Action: admin.ActionSetPriority, Priority: pawltype.High,
+		Filter: &admin.Filter{Queue: "media", Key: "tenant-7"}, Reason: "they have a premiere"})
 	must(t, err)
 	_, err = operator.Operations().Wait(ctx, o.ID, nil)
 	must(t, err)
@@ -230,7 +248,8 @@ func (w *world) groups(t testing.TB) {
 		}
 		must(t, err)
 	}
-	_, err = w.client.EnqueueGroup(t.Context(), pawl.GroupSpec{Name: "import of May", Open: true, Tasks: []pawl.Item{job("row.import", `{"row":1}`, pawl.Queue("books"))}})
+	_, err = w.client.EnqueueGroup(t.Context(), pawl.GroupSpec{Name: "import of May", Open: true,
+		Tasks: []pawl.Item{job("row.import", `{"row":1}`, pawl.Queue("books"))}})
 	must(t, err)
 	_ = g
 }

@@ -37,9 +37,11 @@ func (w *world) tokenFor(t testing.TB, name string, roles ...admin.Role) string 
 
 func TestUnauthenticatedVisitorsLogIn(t *testing.T) {
 	w := startGuarded(t)
-	for path, want := range map[string]string{"/": "/login?next=%2F", "/tasks?q=state:dead": "/login?next=%2Ftasks%3Fq%3Dstate%253Adead", "/settings/you": "/login?next=%2Fsettings%2Fyou",
+	for path, want := range map[string]string{"/": "/login?next=%2F", "/tasks?q=state:dead": "/login?next=%2Ftasks%3Fq%3Dstate%253Adead",
+		"/settings/you": "/login?next=%2Fsettings%2Fyou",
 		"/tasks/0199f3c2-0000-7001-8000-000000000000/payload": "/login?next=%2Ftasks%2F0199f3c2-0000-7001-8000-000000000000%2Fpayload"} {
-		for _, cookie := range [][]string{nil, {"Cookie", "__Host-pawl=nonsense"}, {"Cookie", "__Host-pawl=" + w.token}, as("nonsense"), as("pawl_" + strings.Repeat("x", 49))} {
+		for _, cookie := range [][]string{nil, {"Cookie", "__Host-pawl=nonsense"}, {"Cookie", "__Host-pawl=" + w.token}, as("nonsense"),
+			as("pawl_" + strings.Repeat("x", 49))} {
 			if resp, _ := w.get(t, path, cookie...); resp.StatusCode != http.StatusSeeOther || resp.Header.Get("Location") != want {
 				t.Errorf("%s with cookie %q: status %d to %q, want 303 to %q", path, cookie, resp.StatusCode, resp.Header.Get("Location"), want)
 			}
@@ -49,10 +51,14 @@ func TestUnauthenticatedVisitorsLogIn(t *testing.T) {
 	if got := resp.Header.Get("HX-Redirect"); got != "/login?next=%2Fqueues%3Fcursor%3Dx" {
 		t.Errorf("the refresh of an open page is redirected to %q", got)
 	}
-	for script, want := range map[string][]string{"false": {"reload this page", `href="/login"`}, "true": {"then send it again", `href="/login"`}} {
-		resp, body := w.send(t, "POST", "/enqueue", "type=a", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin", "HX-Request", script)
-		if resp.StatusCode != 401 || !strings.Contains(body, want[0]) || !strings.Contains(body, want[1]) || (resp.Header.Get("HX-Retarget") == "find .refusal") != (script == "true") {
-			t.Errorf("a form without a session, with scripts %s: status %d, target %q: %s", script, resp.StatusCode, resp.Header.Get("HX-Retarget"), body)
+	for script, want := range map[string][]string{"false": {"reload this page", `href="/login"`}, "true": {"then send it again",
+		`href="/login"`}} {
+		resp, body := w.send(t, "POST", "/enqueue", "type=a", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site",
+			"same-origin", "HX-Request", script)
+		if resp.StatusCode != 401 || !strings.Contains(body, want[0]) || !strings.Contains(body, want[1]) ||
+			(resp.Header.Get("HX-Retarget") == "find .refusal") != (script == "true") {
+			t.Errorf("a form without a session, with scripts %s: status %d, target %q: %s", script, resp.StatusCode, resp.Header.Get("HX-Retarget"),
+				body)
 		}
 	}
 	if resp, body := w.get(t, "/login"); resp.StatusCode != 200 || strings.Contains(body, `href="/queues"`) {
@@ -67,7 +73,8 @@ func (w *world) announce(t *testing.T, path string, size int, headers ...string)
 	c, err := net.Dial("tcp", host)
 	must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
-	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: %s\r\nOrigin: %s\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\n", path, host, w.url, size)
+	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: %s\r\nOrigin: %s\r\nContent-Type: "+
+		"application/x-www-form-urlencoded\r\nContent-Length: %d\r\n", path, host, w.url, size)
 	for i := 0; i+1 < len(headers); i += 2 {
 		head += headers[i] + ": " + headers[i+1] + "\r\n"
 	}
@@ -100,7 +107,8 @@ func TestUnauthenticatedFormsAreNotRead(t *testing.T) {
 	} {
 		resp := w.announce(t, c.path, c.size, as(c.as)...)
 		if resp.StatusCode != c.status || !resp.Close {
-			t.Errorf("%s of %d bytes with token %.6q: status %d, close %v, want %d and close", c.path, c.size, c.as, resp.StatusCode, resp.Close, c.status)
+			t.Errorf("%s of %d bytes with token %.6q: status %d, close %v, want %d and close", c.path, c.size, c.as, resp.StatusCode,
+				resp.Close, c.status)
 		}
 	}
 	if resp, _ := w.post(t, "/login", url.Values{"token": {w.token}, "more": {strings.Repeat("x", 3<<10)}}); resp.StatusCode != 303 {
@@ -127,7 +135,8 @@ func TestLogin(t *testing.T) {
 	w := startGuarded(t)
 	for _, token := range []string{"", "nonsense", "pawl_" + strings.Repeat("a", 49), "two words", strings.Repeat("x", 300)} {
 		resp, body := w.post(t, "/login", url.Values{"token": {token}})
-		if resp.StatusCode != 422 || len(resp.Cookies()) != 0 || !strings.Contains(body, `class="wrong-says"`) || len(token) > 10 && strings.Contains(body, token) {
+		if resp.StatusCode != 422 || len(resp.Cookies()) != 0 || !strings.Contains(body, `class="wrong-says"`) || len(token) > 10 &&
+			strings.Contains(body, token) {
 			t.Errorf("login with the invalid token %q: status %d, cookies %v, or the token is on the page", token, resp.StatusCode, resp.Cookies())
 		}
 	}
@@ -141,7 +150,8 @@ func TestLogin(t *testing.T) {
 	if !secured || !ours || strings.Contains(value, "pawl_") {
 		t.Errorf("the cookie is %q", cookie)
 	}
-	if resp, body := w.get(t, "/queues", "Cookie", "__Host-pawl="+value); resp.StatusCode != 200 || !strings.Contains(body, "admin-token-file") {
+	if resp, body := w.get(t, "/queues", "Cookie", "__Host-pawl="+value); resp.StatusCode != 200 ||
+		!strings.Contains(body, "admin-token-file") {
 		t.Errorf("a page with the cookie has status %d", resp.StatusCode)
 	}
 	for _, headers := range [][]string{{"Authorization", "Bearer " + value}, {"Cookie", "__Host-pawl=" + value}} {
@@ -152,12 +162,14 @@ func TestLogin(t *testing.T) {
 	if _, body := w.get(t, "/login?kept=yes"); !strings.Contains(body, "did not keep the session") {
 		t.Error("the page does not say that the browser did not keep the cookie")
 	}
-	for next, want := range map[string]string{"/queues": "/queues", "//evil.example": "/", "https://evil.example": "/", `/\evil.example`: "/", "": "/"} {
+	for next, want := range map[string]string{"/queues": "/queues", "//evil.example": "/", "https://evil.example": "/", `/\evil.example`: "/",
+		"": "/"} {
 		if resp, _ := w.get(t, "/login?kept=yes&next="+url.QueryEscape(next), as(w.token)...); resp.Header.Get("Location") != want {
 			t.Errorf("after the login, next %q redirects to %q, want %q", next, resp.Header.Get("Location"), want)
 		}
 	}
-	if resp, body := w.get(t, "/", as(w.token)...); resp.StatusCode != 200 || !strings.Contains(body, "Log out") || strings.Contains(body, w.token) {
+	if resp, body := w.get(t, "/", as(w.token)...); resp.StatusCode != 200 || !strings.Contains(body, "Log out") ||
+		strings.Contains(body, w.token) {
 		t.Errorf("a page in a session: status %d, or no logout, or the page has the token", resp.StatusCode)
 	}
 	resp, _ = w.send(t, "POST", "/logout", "", append(as(w.token), "Sec-Fetch-Site", "same-origin")...)
@@ -184,9 +196,11 @@ func TestActionsDependOnRole(t *testing.T) {
 		token := w.tokenFor(t, name, c.roles...)
 		_, body := w.get(t, "/queues/mail", as(token)...)
 		if !strings.Contains(body, `data-can="`+c.can+`"`) || !strings.Contains(body, ">"+name+"<") {
-			t.Errorf("%s: the page does not have the rights %s: %s", name, c.can, body[strings.Index(body, "<body"):strings.Index(body, "<body")+300])
+			t.Errorf("%s: the page does not have the rights %s: %s", name, c.can, body[strings.Index(body, "<body"):strings.Index(body, "<body")+
+				300])
 		}
-		resp, body := w.send(t, "POST", "/queues/mail/pause", "reason=x", append(as(token), "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")...)
+		resp, body := w.send(t, "POST", "/queues/mail/pause", "reason=x", append(as(token), "Content-Type", "application/x-www-form-urlencoded",
+			"Sec-Fetch-Site", "same-origin")...)
 		if resp.StatusCode != c.status || c.status == 403 && !strings.Contains(body, "permission denied") {
 			t.Errorf("%s: pausing has status %d, want %d", name, resp.StatusCode, c.status)
 		}
@@ -231,7 +245,8 @@ func TestSessionInABrowser(t *testing.T) {
 	b.loading(func() { b.click("#live .buttons button") })
 	b.until(`location.pathname === "/queues/mail"`)
 	b.click(".title .pop summary")
-	if got := b.eval(`[...document.querySelectorAll(".title .actions a")].filter((a) => a.checkVisibility()).map((a) => a.textContent).join()`); got != "Tasks,Dead letters" {
+	if got := b.eval(`[...document.querySelectorAll(".title .actions a")].filter((a) => a.checkVisibility()).map((a) => ` +
+		`a.textContent).join()`); got != "Tasks,Dead letters" {
 		t.Errorf("an observer is offered %q", got)
 	}
 	if got := b.eval(`document.cookie.includes("__Host-pawl")`); got != "false" {
@@ -252,7 +267,8 @@ func TestSessionEndsBeforeSubmit(t *testing.T) {
 	must(t, err)
 	logIn := func() { // as in another tab
 		t.Helper()
-		b.eval(`fetch("/login", {method: "POST", body: new URLSearchParams({token: ` + jsString(w.tokenFor(t, "alice", admin.RoleOperate)) + `})}).then((r) => { window.loggedIn = r.ok })`)
+		b.eval(`fetch("/login", {method: "POST", body: new URLSearchParams({token: ` + jsString(w.tokenFor(t, "alice", admin.RoleOperate)) +
+			`})}).then((r) => { window.loggedIn = r.ok })`)
 		b.until(`window.loggedIn`)
 	}
 	logOut := func() {
@@ -301,12 +317,14 @@ func TestFormsOfOtherVisitors(t *testing.T) {
 		_, body := w.get(t, "/queues/mail/pause", append(dialog, alice...)...)
 		send := func(path string, form url.Values) (*http.Response, string) {
 			t.Helper()
-			return w.send(t, "POST", path, form.Encode(), append([]string{"Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin"}, bob...)...)
+			return w.send(t, "POST", path, form.Encode(), append([]string{"Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site",
+				"same-origin"}, bob...)...)
 		}
 		form := filled(body)
 		form.Set("reason", "it burns")
 		resp, body := send("/queues/mail/pause", form)
-		if q, err := admin.New(w.client).Queues().Get(t.Context(), "mail"); err != nil || q.Paused || resp.StatusCode < 400 || !strings.Contains(body, "you are logged in as &#34;bob&#34;") {
+		if q, err := admin.New(w.client).Queues().Get(t.Context(), "mail"); err != nil || q.Paused || resp.StatusCode < 400 ||
+			!strings.Contains(body, "you are logged in as &#34;bob&#34;") {
 			t.Fatalf("another visitor's form: status %d, paused %t, %v: %s", resp.StatusCode, q.Paused, err, body)
 		}
 		if resp, body := send("/queues/mail/pause", filled(body)); resp.StatusCode != 303 {
@@ -315,8 +333,10 @@ func TestFormsOfOtherVisitors(t *testing.T) {
 		_, err = admin.New(w.client).Queues().Resume(t.Context(), "mail", "")
 		must(t, err)
 		_, body = w.get(t, "/queues/mail/settings", append(dialog, alice...)...)
-		if _, body = send("/queues/mail/settings", filled(body)); !strings.Contains(body, "you are logged in as &#34;bob&#34;") || strings.Contains(body, "someone else has changed this") {
-			t.Errorf("another visitor's form that edits something does not say whose it is: %s", regexp.MustCompile(`class="refused".*`).FindString(body))
+		if _, body = send("/queues/mail/settings", filled(body)); !strings.Contains(body, "you are logged in as &#34;bob&#34;") ||
+			strings.Contains(body, "someone else has changed this") {
+			t.Errorf("another visitor's form that edits something does not say whose it is: %s",
+				regexp.MustCompile(`class="refused".*`).FindString(body))
 		}
 	}
 }
@@ -325,15 +345,18 @@ func TestFormsOfOtherVisitors(t *testing.T) {
 func TestStartPageDependsOnRights(t *testing.T) {
 	w := startGuarded(t)
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
-	some, err := admin.New(w.client).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "some", Roles: []admin.Role{admin.RoleObserve}, Queues: []string{"mail*"}})
+	some, err := admin.New(w.client).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "some", Roles: []admin.Role{admin.RoleObserve},
+		Queues: []string{"mail*"}})
 	must(t, err)
 	for _, c := range []struct {
 		token, begins, menu string
 	}{
 		{w.tokenFor(t, "producer", admin.RoleProduce), "/enqueue", "/settings"},
-		{w.tokenFor(t, "observer", admin.RoleObserve), "", "/ /queues /tasks /types /dead /poison /schedules /groups /workers /operations /webhooks /settings"},
+		{w.tokenFor(t, "observer", admin.RoleObserve), "",
+			"/ /queues /tasks /types /dead /poison /schedules /groups /workers /operations /webhooks /settings"},
 		{some.Secret, "/queues", "/queues /tasks /types /dead /poison /schedules /groups /workers /operations /settings"},
-		{w.token, "", "/ /queues /tasks /types /dead /poison /schedules /groups /workers /operations /audit /cluster /webhooks /namespaces /tokens /settings"},
+		{w.token, "", "/ /queues /tasks /types /dead /poison /schedules /groups /workers /operations /audit /cluster /webhooks /namespaces " +
+			"/tokens /settings"},
 	} {
 		if resp, _ := w.get(t, "/", as(c.token)...); resp.Header.Get("Location") != c.begins {
 			t.Errorf("the start page redirects to %q, want %q", resp.Header.Get("Location"), c.begins)
@@ -351,7 +374,8 @@ func TestStartPageDependsOnRights(t *testing.T) {
 		}
 	}
 	producer := w.tokenFor(t, "another", admin.RoleProduce)
-	if resp, body := w.get(t, "/queues", as(producer)...); resp.StatusCode != 403 || !strings.Contains(body, `You can open <a href="/settings">`) || strings.Contains(body, `href="/workers"`) {
+	if resp, body := w.get(t, "/queues", as(producer)...); resp.StatusCode != 403 ||
+		!strings.Contains(body, `You can open <a href="/settings">`) || strings.Contains(body, `href="/workers"`) {
 		t.Errorf("a page without permission: status %d, or it does not link to a permitted one", resp.StatusCode)
 	}
 	if _, body := w.get(t, "/queues?like=nothing", as(w.token)...); !strings.Contains(body, "No queue matches") {
@@ -368,13 +392,15 @@ func TestCommandsNameThisServer(t *testing.T) {
 	cookie := as(guarded.token)
 	for _, path := range []string{"/", "/tasks", "/queues"} {
 		_, body := open.get(t, "/ops"+path)
-		for _, want := range []string{"pawl enqueue mail.welcome", "--queue=mail --server=" + host(open), open.url + "/ops/api/v1/tasks<", "pawl work"} {
+		for _, want := range []string{"pawl enqueue mail.welcome", "--queue=mail --server=" + host(open), open.url + "/ops/api/v1/tasks<",
+			"pawl work"} {
 			if !strings.Contains(html.UnescapeString(body), want) {
 				t.Errorf("%s of an open server lacks the command %s", path, want)
 			}
 		}
 		_, body = guarded.get(t, "/in/team-a"+path, append(cookie, "X-Forwarded-Proto", "https")...)
-		for _, want := range []string{`curl -H "Authorization: Bearer $PAWL_TOKEN" -H 'Pawl-Namespace: team-a' -d`, "--server=https://" + host(guarded) + " --namespace=team-a", "https://" + host(guarded) + "/api/v1/tasks<", "PAWL_TOKEN; export"} {
+		for _, want := range []string{`curl -H "Authorization: Bearer $PAWL_TOKEN" -H 'Pawl-Namespace: team-a' -d`, "--server=https://" +
+			host(guarded) + " --namespace=team-a", "https://" + host(guarded) + "/api/v1/tasks<", "PAWL_TOKEN; export"} {
 			if !strings.Contains(html.UnescapeString(body), want) {
 				t.Errorf("%s of a guarded server lacks the command %s", path, want)
 			}

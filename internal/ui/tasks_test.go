@@ -33,7 +33,8 @@ func TestUnfinishedSearchShowsProgress(t *testing.T) {
 			t.Errorf("the page of a search without a match so far lacks %q", want)
 		}
 	}
-	if _, body = w.get(t, "/tasks?q=tag:vip"); !strings.Contains(body, "Searched 10,000 rows, back to ") || !strings.Contains(body, "Older tasks may match too") || strings.Contains(body, "No match so far") {
+	if _, body = w.get(t, "/tasks?q=tag:vip"); !strings.Contains(body, "Searched 10,000 rows, back to ") ||
+		!strings.Contains(body, "Older tasks may match too") || strings.Contains(body, "No match so far") {
 		t.Error("the page of a search that found one of two tasks does not say how far it got")
 	}
 	if _, body = w.get(t, "/tasks?q=type:none"); !strings.Contains(body, "No task matches") || strings.Contains(body, "Searched") {
@@ -52,7 +53,8 @@ func TestTimelineShowsOperators(t *testing.T) {
 	id := w.newest(t, admin.Filter{Queue: "mail"})
 	fail := func() {
 		t.Helper()
-		claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"mail"}, Max: 1, Worker: "w", Wait: time.Minute})
+		claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"mail"}, Max: 1, Worker: "w",
+			Wait: time.Minute})
 		must(t, err)
 		_, err = claims.New(w.client).Fail(t.Context(), claimed[0], errors.New("no"))
 		must(t, err)
@@ -72,7 +74,8 @@ func TestTimelineShowsOperators(t *testing.T) {
 	_, timeline, _ := strings.Cut(body, `<ol class="timeline">`)
 	timeline, _, _ = strings.Cut(timeline, "</ol>")
 	at := 0
-	for _, want := range []string{"<b>Attempt 3", "<b>replayed</b>", "by an operation", "<b>Attempt 2", "<b>edited</b>", "priority", "by alice: the bank is back", "<b>replayed</b>", "by alice", "<b>Attempt 1", "<b>created"} {
+	for _, want := range []string{"<b>Attempt 3", "<b>replayed</b>", "by an operation", "<b>Attempt 2", "<b>edited</b>", "priority",
+		"by alice: the bank is back", "<b>replayed</b>", "by alice", "<b>Attempt 1", "<b>created"} {
 		next := strings.Index(timeline[at:], want)
 		if next < 0 {
 			t.Fatalf("the timeline lacks %q after %q: %s", want, timeline[:at], timeline[at:])

@@ -42,15 +42,20 @@ func TestTimesAreLocal(t *testing.T) {
 	b.until(`document.querySelector("svg title[data-at]").textContent.includes(" · ")`)
 	expect("a step of a chart", b.eval(`document.querySelector("svg title[data-at]").textContent`), both)
 	b.eval(`document.body.insertAdjacentHTML("beforeend", '<time id="probe" datetime="2026-01-01T00:00:00Z" title="UTC"></time>')`)
-	if got := b.eval(`new Promise((done) => setTimeout(() => done(String(document.getElementById("probe").title.split(" · ").length)), 3100))`); got != "2" {
+	if got := b.eval(`new Promise((done) => setTimeout(() => done(String(document.getElementById("probe").title.split(" · ` +
+		`").length)), 3100))`); got != "2" {
 		t.Errorf("after three ticks, the title has the time %s times, want twice", got)
 	}
 	b.eval(`document.body.dispatchEvent(new CustomEvent("pawl:refresh"))`)
-	b.until(`[...document.querySelectorAll("#live time[title], svg title[data-at]")].every((t) => (t.title || t.textContent).split(" · ").length === 2)`)
-	b.until(`[...document.querySelectorAll("#live time[title], svg title[data-at]")].every((t) => (t.title || t.textContent).split(" · ").length === 2)`)
-	expect("when the page stood so", b.eval(`document.getElementById("stood").textContent`), `\d\d:\d\d:\d\d \S+ · \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$`)
+	b.until(`[...document.querySelectorAll("#live time[title], svg title[data-at]")].every((t) => (t.title || t.textContent).split(" · ` +
+		`").length === 2)`)
+	b.until(`[...document.querySelectorAll("#live time[title], svg title[data-at]")].every((t) => (t.title || t.textContent).split(" · ` +
+		`").length === 2)`)
+	expect("when the page stood so", b.eval(`document.getElementById("stood").textContent`),
+		`\d\d:\d\d:\d\d \S+ · \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$`)
 	b.visit(w.url + "/ops/settings")
-	expect("the time of the node", b.eval(`document.querySelector("[data-both]").textContent`), `\d{4} \d\d:\d\d:\d\d \S+ · \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$`)
+	expect("the time of the node", b.eval(`document.querySelector("[data-both]").textContent`),
+		`\d{4} \d\d:\d\d:\d\d \S+ · \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$`)
 
 	in("UTC") // nothing is shown twice
 	expect("where it is UTC", reads("", -24), `^\d+ [A-Z][a-z]+( 12:00| \d{4}) \| \d{4}-\d\d-\d\dT12:00:00\.000Z$`)

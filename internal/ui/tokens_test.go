@@ -19,14 +19,16 @@ func (w *world) sendAs(t *testing.T, token, path string, form url.Values) (statu
 	if !form.Has("your_token") {
 		form.Set("your_token", token)
 	}
-	resp, body := w.send(t, "POST", path, form.Encode(), append(as(token), "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")...)
+	resp, body := w.send(t, "POST", path, form.Encode(), append(as(token), "Content-Type", "application/x-www-form-urlencoded",
+		"Sec-Fetch-Site", "same-origin")...)
 	return resp.StatusCode, body
 }
 
 func TestTokenLifecycle(t *testing.T) {
 	w := startGuarded(t)
 	see := func(token string) int { resp, _ := w.get(t, "/queues", as(token)...); return resp.StatusCode }
-	status, body := w.sendAs(t, w.token, "/new-token", url.Values{"name": {"shop"}, "roles": {"observe", "produce"}, "queues": {"mail*, reports"}, "expires_in": {"30d"}, "reason": {"a new shop"}})
+	status, body := w.sendAs(t, w.token, "/new-token", url.Values{"name": {"shop"}, "roles": {"observe", "produce"},
+		"queues": {"mail*, reports"}, "expires_in": {"30d"}, "reason": {"a new shop"}})
 	m := shownSecret.FindStringSubmatch(body)
 	if status != 200 || m == nil {
 		t.Fatalf("creating a token: status %d, or no secret: %s", status, body)
@@ -34,10 +36,12 @@ func TestTokenLifecycle(t *testing.T) {
 	first := m[1]
 	info, err := admin.New(w.client).Access().GetToken(t.Context(), admin.TokenName{Name: "shop"})
 	must(t, err)
-	if left := time.Until(info.ExpiresAt); len(info.Roles) != 2 || strings.Join(info.Queues, " ") != "mail* reports" || left < 29*24*time.Hour || left > 30*24*time.Hour {
+	if left := time.Until(info.ExpiresAt); len(info.Roles) != 2 || strings.Join(info.Queues, " ") != "mail* reports" ||
+		left < 29*24*time.Hour || left > 30*24*time.Hour {
 		t.Errorf("the token is %+v, want two roles, two queues and 30 days", info)
 	}
-	if resp, body := w.get(t, "/tokens", as(w.token)...); resp.Header.Get("Cache-Control") != "no-store" || strings.Contains(body, first) || !strings.Contains(body, ">shop<") {
+	if resp, body := w.get(t, "/tokens", as(w.token)...); resp.Header.Get("Cache-Control") != "no-store" || strings.Contains(body, first) ||
+		!strings.Contains(body, ">shop<") {
 		t.Error("the list shows the secret, lacks the token, or may be cached")
 	}
 	if see(first) != 200 {
@@ -51,8 +55,10 @@ func TestTokenLifecycle(t *testing.T) {
 		t.Errorf("revoking has status %d, or the token is still valid", status)
 	}
 
-	_, body = w.sendAs(t, w.token, "/new-token", url.Values{"name": {"all"}, "roles": {"observe"}, "queues": {"*"}, "all_namespaces": {"yes"}, "expires_in": {"never"}})
-	if info, err = admin.New(w.client).Access().GetToken(t.Context(), admin.TokenName{Name: "all", AllNamespaces: true}); err != nil || !info.ExpiresAt.IsZero() {
+	_, body = w.sendAs(t, w.token, "/new-token", url.Values{"name": {"all"}, "roles": {"observe"}, "queues": {"*"}, "all_namespaces": {"yes"},
+		"expires_in": {"never"}})
+	if info, err = admin.New(w.client).Access().GetToken(t.Context(), admin.TokenName{Name: "all", AllNamespaces: true}); err != nil ||
+		!info.ExpiresAt.IsZero() {
 		t.Errorf("the token for all namespaces is %+v, %v: %s", info, err, body)
 	}
 	if resp, body := w.get(t, "/tokens/all/revoke?all=yes", as(w.token)...); resp.StatusCode != 200 || !strings.Contains(body, "Revoke all") {
@@ -113,7 +119,8 @@ func TestTokensAreForAdmins(t *testing.T) {
 				t.Errorf("%s: POST %s has status %d, want 403", role, path, status)
 			}
 		}
-		if status, body := w.sendAs(t, token, "/new-token", url.Values{"name": {"x"}, "roles": {"observe"}, "queues": {"*"}}); status != 403 || shownSecret.MatchString(body) {
+		if status, body := w.sendAs(t, token, "/new-token", url.Values{"name": {"x"}, "roles": {"observe"}, "queues": {"*"}}); status != 403 ||
+			shownSecret.MatchString(body) {
 			t.Errorf("a token with role %s could create a token: status %d", role, status)
 		}
 		if resp, _ := w.get(t, "/tokens", as(token)...); resp.StatusCode != 403 {
@@ -122,15 +129,19 @@ func TestTokensAreForAdmins(t *testing.T) {
 	}
 	// An admin of one namespace can't create a token with more rights.
 	operator := w.tokenFor(t, "admin", admin.RoleAdmin)
-	if status, body := w.sendAs(t, operator, "/new-token", url.Values{"name": {"x"}, "roles": {"admin"}, "queues": {"*"}, "all_namespaces": {"yes"}}); status != 403 || shownSecret.MatchString(body) {
+	if status, body := w.sendAs(t, operator, "/new-token", url.Values{"name": {"x"}, "roles": {"admin"}, "queues": {"*"},
+		"all_namespaces": {"yes"}}); status != 403 || shownSecret.MatchString(body) {
 		t.Errorf("an admin of one namespace could create a token for all: status %d", status)
 	}
 	if _, body := w.get(t, "/new-token", as(operator)...); strings.Contains(body, "all_namespaces") {
 		t.Error("the form of an admin of one namespace offers tokens for all")
 	}
-	for form, field := range map[string]string{"name=&roles=observe": "name", "name=a/b&roles=observe": "name", "name=x": "roles", "name=x&roles=observe": "queues", "name=x&roles=observe&queues=a%20b": "queues", "name=x&roles=observe&queues=*&expires_in=soon": "expires_in"} {
+	for form, field := range map[string]string{"name=&roles=observe": "name", "name=a/b&roles=observe": "name", "name=x": "roles",
+		"name=x&roles=observe": "queues", "name=x&roles=observe&queues=a%20b": "queues",
+		"name=x&roles=observe&queues=*&expires_in=soon": "expires_in"} {
 		values, _ := url.ParseQuery(form)
-		if status, body := w.sendAs(t, w.token, "/new-token", values); status != 422 || !regexp.MustCompile(`(?s)wrong">\s*<label for="f-`+field+`"`).MatchString(body) {
+		if status, body := w.sendAs(t, w.token, "/new-token", values); status != 422 || !regexp.MustCompile(`(?s)wrong">\s*<label for="f-`+field+
+			`"`).MatchString(body) {
 			t.Errorf("%s: status %d, or no error is shown at field %s", form, status, field)
 		}
 	}
@@ -153,12 +164,14 @@ func TestAddressesNameTheNamespace(t *testing.T) {
 		}
 	}
 	_, body := w.get(t, "/in/shop/queues", as(w.token)...)
-	for _, want := range []string{`href="/in/shop/queues/mail"`, `href="/in/shop/tasks"`, `data-root="/"`, `hx-get="/in/shop/queues"`, `data-watch="/in/shop/live?`, `src="/static/`} {
+	for _, want := range []string{`href="/in/shop/queues/mail"`, `href="/in/shop/tasks"`, `data-root="/"`, `hx-get="/in/shop/queues"`,
+		`data-watch="/in/shop/live?`, `src="/static/`} {
 		if !strings.Contains(body, want) {
 			t.Errorf("a page of another namespace lacks %s", want)
 		}
 	}
-	if status, _ := w.sendAs(t, w.token, "/in/shop/queues/mail/purge", url.Values{"confirm": {"mail"}, "count": {"1"}, "reason": {"test"}}); status != 303 {
+	if status, _ := w.sendAs(t, w.token, "/in/shop/queues/mail/purge", url.Values{"confirm": {"mail"}, "count": {"1"},
+		"reason": {"test"}}); status != 303 {
 		t.Fatalf("purging a queue of another namespace: status %d", status)
 	}
 	for name, c := range map[string]*pawl.Client{"default": w.client, "shop": shop} {
@@ -170,13 +183,16 @@ func TestAddressesNameTheNamespace(t *testing.T) {
 	}
 }
 
-// TestNamespacesOfOthers: a visitor who may not enter a namespace, or enters one that no longer exists, gets an error with a link to their own.
+// TestNamespacesOfOthers: a visitor who may not enter a namespace, or enters one that no longer exists, gets an error
+// with a link to their own.
 func TestNamespacesOfOthers(t *testing.T) {
 	w := startGuarded(t)
 	shop := w.inShop(t)
-	token, err := admin.New(shop).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "clerk", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleObserve}})
+	token, err := admin.New(shop).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "clerk", Queues: []string{"*"},
+		Roles: []admin.Role{admin.RoleObserve}})
 	must(t, err)
-	for from, c := range map[string][2]string{"/queues?like=x": {token.Secret, "/in/shop/queues?like=x"}, "/in/default/queues?like=x": {w.token, "/queues?like=x"}, "/in/shop": {w.token, "/in/shop/"},
+	for from, c := range map[string][2]string{"/queues?like=x": {token.Secret, "/in/shop/queues?like=x"}, "/in/default/queues?like=x": {
+		w.token, "/queues?like=x"}, "/in/shop": {w.token, "/in/shop/"},
 		"/in/shop//queues": {w.token, "/in/shop/queues"}} {
 		if resp, _ := w.get(t, from, as(c[0])...); resp.StatusCode/100 != 3 || resp.Header.Get("Location") != c[1] {
 			t.Errorf("%s has status %d and redirects to %q, want %q", from, resp.StatusCode, resp.Header.Get("Location"), c[1])
@@ -184,7 +200,8 @@ func TestNamespacesOfOthers(t *testing.T) {
 	}
 	for path, token := range map[string]string{"/in/default/queues": token.Secret, "/in/gone/queues": w.token} {
 		resp, body := w.get(t, path, as(token)...)
-		if resp.StatusCode < 400 || !strings.Contains(body, `href="/queues"`) || strings.Contains(body, "/in/gone") || strings.Contains(body, "hx-get=") {
+		if resp.StatusCode < 400 || !strings.Contains(body, `href="/queues"`) || strings.Contains(body, "/in/gone") ||
+			strings.Contains(body, "hx-get=") {
 			t.Errorf("%s: status %d, or the page has no link to the own namespace", path, resp.StatusCode)
 		}
 	}
@@ -229,14 +246,17 @@ func TestNamespacesAreChosen(t *testing.T) {
 	if status, _ := w.sendAs(t, watcher, "/namespaces/choose", url.Values{"namespace": {"shop"}}); status != 403 {
 		t.Errorf("an observer of one namespace could choose another: status %d", status)
 	}
-	if resp, _ := w.send(t, "POST", "/namespaces/choose", "namespace=shop", append(as(w.token), "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")...); resp.Header.Get("Location") != "/in/shop/" {
+	if resp, _ := w.send(t, "POST", "/namespaces/choose", "namespace=shop", append(as(w.token), "Content-Type",
+		"application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")...); resp.Header.Get("Location") != "/in/shop/" {
 		t.Errorf("choosing a namespace redirects to %q, status %d", resp.Header.Get("Location"), resp.StatusCode)
 	}
-	if status, body := w.sendAs(t, w.token, "/in/shop/namespaces/shop/remove", url.Values{"confirm": {"Shop"}}); status != 422 || !strings.Contains(body, "does not match the name of the namespace") {
+	if status, body := w.sendAs(t, w.token, "/in/shop/namespaces/shop/remove", url.Values{"confirm": {"Shop"}}); status != 422 ||
+		!strings.Contains(body, "does not match the name of the namespace") {
 		t.Errorf("removing a namespace with a wrong confirmation has status %d, want 422", status)
 	}
 	form := append(as(w.token), "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")
-	if resp, _ := w.send(t, "POST", "/in/shop/namespaces/shop/remove", "confirm=shop", form...); resp.StatusCode != 303 || resp.Header.Get("Location") != "/namespaces" {
+	if resp, _ := w.send(t, "POST", "/in/shop/namespaces/shop/remove", "confirm=shop", form...); resp.StatusCode != 303 ||
+		resp.Header.Get("Location") != "/namespaces" {
 		t.Errorf("removing the current namespace redirects to %q, status %d", resp.Header.Get("Location"), resp.StatusCode)
 	}
 }

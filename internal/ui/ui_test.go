@@ -57,13 +57,15 @@ func (w *world) send(t testing.TB, method, path, body string, headers ...string)
 const unsafeMark = "ZgotmplZ"
 
 // everyPage lists the paths without names in them.
-var everyPage = []string{"/", "/queues", "/tasks", "/types", "/dead", "/poison", "/schedules", "/workers", "/groups", "/operations", "/audit", "/cluster", "/webhooks", "/markers", "/tokens", "/namespaces", "/settings",
-	"/enqueue", "/new-queue", "/new-schedule", "/settings/you", "/new-token", "/new-webhook", "/new-marker", "/namespaces/default/quotas", "/new-namespace", "/namespaces/choose", "/operations/new?action=replay&q=state:dead"}
+var everyPage = []string{"/", "/queues", "/tasks", "/types", "/dead", "/poison", "/schedules", "/workers", "/groups", "/operations",
+	"/audit", "/cluster", "/webhooks", "/markers", "/tokens", "/namespaces", "/settings", "/enqueue", "/new-queue", "/new-schedule",
+	"/settings/you", "/new-token", "/new-webhook", "/new-marker", "/namespaces/default/quotas", "/new-namespace", "/namespaces/choose",
+	"/operations/new?action=replay&q=state:dead"}
 
 func TestEmptyPagesShowCommands(t *testing.T) {
 	w := startWorld(t, "")
-	for path, want := range map[string]string{"/": "pawl enqueue", "/queues": "pawl enqueue", "/tasks": "curl -d", "/dead": "pawl dlq", "/schedules": "pawl schedule add",
-		"/operations": "pawl ", "/groups": "pawl group"} {
+	for path, want := range map[string]string{"/": "pawl enqueue", "/queues": "pawl enqueue", "/tasks": "curl -d", "/dead": "pawl dlq",
+		"/schedules": "pawl schedule add", "/operations": "pawl ", "/groups": "pawl group"} {
 		if resp, body := w.get(t, path); resp.StatusCode != 200 || !strings.Contains(body, want) {
 			t.Errorf("%s: status %d, want 200 and a page with %q", path, resp.StatusCode, want)
 		}
@@ -74,13 +76,15 @@ func TestEveryPageHasSecurityHeaders(t *testing.T) {
 	w := startWorld(t, "")
 	for _, path := range append(everyPage, "/nothing-here", "/static/nothing.js", "/tasks/no-id") {
 		resp, _ := w.get(t, path)
-		for name, want := range map[string]string{"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "same-origin"} {
+		for name, want := range map[string]string{"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
+			"Referrer-Policy": "same-origin"} {
 			if got := resp.Header.Get(name); got != want {
 				t.Errorf("%s: %s is %q, want %q", path, name, got, want)
 			}
 		}
 		policy := resp.Header.Get("Content-Security-Policy")
-		for _, want := range []string{"default-src 'self'", "script-src 'self'", "style-src 'self'", "object-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'"} {
+		for _, want := range []string{"default-src 'self'", "script-src 'self'", "style-src 'self'", "object-src 'none'",
+			"frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'"} {
 			if !strings.Contains(policy, want) {
 				t.Errorf("%s: the policy %q lacks %s", path, policy, want)
 			}
@@ -98,7 +102,8 @@ func TestPagesHaveNothingInlineAndFitTheBudget(t *testing.T) {
 	w := startWorld(t, "")
 	w.seed(t)
 	id := w.newest(t, admin.Filter{Queue: "mail", States: []pawltype.State{pawltype.StateDead}})
-	for _, path := range append(everyPage, "/types/mail.welcome?window=24h", "/types/mail.digest?queue=mail", "/types/none", "/queues/mail", "/queues/media", "/queues/mail/settings", "/tasks/"+id, "/schedules/nightly-report", "/tasks?q=state:ready") {
+	for _, path := range append(everyPage, "/types/mail.welcome?window=24h", "/types/mail.digest?queue=mail", "/types/none", "/queues/mail",
+		"/queues/media", "/queues/mail/settings", "/tasks/"+id, "/schedules/nightly-report", "/tasks?q=state:ready") {
 		resp, body := w.get(t, path)
 		if resp.StatusCode != 200 || len(body) > 100<<10 {
 			t.Errorf("%s: status %d, %d bytes, want 200 and at most 100 KiB", path, resp.StatusCode, len(body))
@@ -108,11 +113,13 @@ func TestPagesHaveNothingInlineAndFitTheBudget(t *testing.T) {
 			t.Errorf("%s contains %q", path, found)
 		}
 	}
-	_, err := admin.New(w.client).Markers().Add(t.Context(), admin.MarkerSpec{Kind: admin.MarkerDeploy, Title: "release of the day", Version: "v9", Types: []string{"mail.*"}})
+	_, err := admin.New(w.client).Markers().Add(t.Context(), admin.MarkerSpec{Kind: admin.MarkerDeploy, Title: "release of the day",
+		Version: "v9", Types: []string{"mail.*"}})
 	must(t, err)
 	for path, want := range map[string][]string{
 		"/types?order=failing": {`href="/types/mail.digest"`, "Last error"},
-		"/types/mail.digest":   {"Since the last deploy", "release of the day", "Too early to compare", `class="histogram"`, "p95 ", `href="/types/mail.digest?queue=mail"`, "Slowest runs", `href="/tasks?q=type%3Amail.digest`},
+		"/types/mail.digest": {"Since the last deploy", "release of the day", "Too early to compare", `class="histogram"`, "p95 ",
+			`href="/types/mail.digest?queue=mail"`, "Slowest runs", `href="/tasks?q=type%3Amail.digest`},
 	} {
 		_, body := w.get(t, path)
 		for _, text := range want {
@@ -137,7 +144,8 @@ func TestLongListsFitTheBudget(t *testing.T) {
 		name := fmt.Sprintf("%s-%d", long, i)
 		w.enqueue(t, 3, func(int) pawl.Item { return job(long, `{}`, pawl.Queue(name), pawl.Key(long), pawl.MaxAttempts(1)) })
 	}
-	claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{long + "-1", long + "-2"}, Max: 5, Worker: long})
+	claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{long + "-1", long + "-2"},
+		Max: 5, Worker: long})
 	must(t, err)
 	for _, c := range claimed {
 		_, err := claims.New(w.client).Fail(t.Context(), c, errors.New(long))
@@ -145,7 +153,8 @@ func TestLongListsFitTheBudget(t *testing.T) {
 	}
 	w.manyNames(t, 60, 60)
 	w.manyOthers(t, 60, long)
-	for _, path := range []string{"/", "/queues", "/tasks", "/dead", "/namespaces", "/namespaces/choose", "/tokens", "/schedules", "/workers", "/webhooks", "/markers", "/audit", "/operations"} {
+	for _, path := range []string{"/", "/queues", "/tasks", "/dead", "/namespaces", "/namespaces/choose", "/tokens", "/schedules", "/workers",
+		"/webhooks", "/markers", "/audit", "/operations"} {
 		if _, body := w.get(t, path); len(body) > 100<<10 {
 			t.Errorf("%s has %d bytes, want at most 100 KiB", path, len(body))
 		} else {
@@ -156,8 +165,9 @@ func TestLongListsFitTheBudget(t *testing.T) {
 		_, body := w.get(t, path)
 		return strings.Count(body, "<tr data-row")
 	}
-	for path, want := range map[string]int{"/namespaces": 40, "/namespaces?like=t-5": 11, "/namespaces?like=t*-5": 1, "/namespaces?like=default": 1, "/namespaces?like=none": 0, "/namespaces?like=a+b": 0,
-		"/tokens": 50, "/tokens?like=t-5": 11, "/tokens?like=*-59": 1, "/tokens?like=none": 0, "/tokens?like=a+b": 0} {
+	for path, want := range map[string]int{"/namespaces": 40, "/namespaces?like=t-5": 11, "/namespaces?like=t*-5": 1,
+		"/namespaces?like=default": 1, "/namespaces?like=none": 0, "/namespaces?like=a+b": 0, "/tokens": 50, "/tokens?like=t-5": 11,
+		"/tokens?like=*-59": 1, "/tokens?like=none": 0, "/tokens?like=a+b": 0} {
 		if got := rows(path); got != want {
 			t.Errorf("%s lists %d rows, want %d", path, got, want)
 		}
@@ -179,7 +189,8 @@ func (w *world) manyNames(t testing.TB, namespaces, tokens int) {
 		must(t, err)
 	}
 	for i := range tokens {
-		_, err := operator.Access().CreateToken(t.Context(), admin.TokenSpec{Name: fmt.Sprintf("%s-%d", strings.Repeat("t", 58), i), Roles: []admin.Role{admin.RoleProduce, admin.RoleConsume, admin.RoleObserve}, Queues: []string{"mail*", "billing*"}})
+		_, err := operator.Access().CreateToken(t.Context(), admin.TokenSpec{Name: fmt.Sprintf("%s-%d", strings.Repeat("t", 58), i),
+			Roles: []admin.Role{admin.RoleProduce, admin.RoleConsume, admin.RoleObserve}, Queues: []string{"mail*", "billing*"}})
 		must(t, err)
 	}
 }
@@ -190,16 +201,19 @@ func (w *world) manyOthers(t testing.TB, n int, long string) {
 	operator := admin.New(w.client).WithActor("deploy-pipeline@example.com")
 	for i := range n {
 		name := fmt.Sprintf("%s-%d", long, i)
-		_, err := operator.Schedules().Put(t.Context(), admin.ScheduleSpec{Name: name, Cron: "30 3 * * 1-5", TimeZone: "America/Argentina/Buenos_Aires", Owner: long,
-			Task: pawl.RawTask{Type: long}, Options: []pawl.Option{pawl.Queue(name)}})
+		_, err := operator.Schedules().Put(t.Context(), admin.ScheduleSpec{Name: name, Cron: "30 3 * * 1-5",
+			TimeZone: "America/Argentina/Buenos_Aires", Owner: long, Task: pawl.RawTask{Type: long}, Options: []pawl.Option{pawl.Queue(name)}})
 		must(t, err)
 		_, err = claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{name}, Max: 3, Worker: name})
 		must(t, err)
-		_, err = operator.Markers().Add(t.Context(), admin.MarkerSpec{Kind: admin.MarkerIncident, Title: name + strings.Repeat(" x", 70), URL: "https://example.com/" + long, Types: []string{name}})
+		_, err = operator.Markers().Add(t.Context(), admin.MarkerSpec{Kind: admin.MarkerIncident, Title: name + strings.Repeat(" x", 70),
+			URL: "https://example.com/" + long, Types: []string{name}})
 		must(t, err)
-		_, err = operator.Webhooks().Create(t.Context(), admin.WebhookSpec{Name: name, URL: "https://example.com/" + long, Events: []admin.WebhookEvent{admin.WebhookTaskDead}, Queues: []string{name}})
+		_, err = operator.Webhooks().Create(t.Context(), admin.WebhookSpec{Name: name, URL: "https://example.com/" + long,
+			Events: []admin.WebhookEvent{admin.WebhookTaskDead}, Queues: []string{name}})
 		must(t, err)
-		op, err := operator.Operations().Start(t.Context(), admin.OperationSpec{Action: admin.ActionCancel, Filter: &admin.Filter{Queue: name, Type: long}, Reason: "it was " + long})
+		op, err := operator.Operations().Start(t.Context(), admin.OperationSpec{Action: admin.ActionCancel, Filter: &admin.Filter{Queue: name,
+			Type: long}, Reason: "it was " + long})
 		must(t, err)
 		_, err = operator.Operations().Wait(t.Context(), op.ID, nil)
 		must(t, err)
@@ -232,12 +246,15 @@ func TestDeadLettersOfManyQueues(t *testing.T) {
 	if n := strings.Count(body, `<a class="chip"`); resp.StatusCode != 200 || n != 14 || len(body) > 60<<10 {
 		t.Errorf("status %d, %d chips, %d bytes, want 200, 14 and at most 60 KiB", resp.StatusCode, n, len(body))
 	}
-	for _, want := range []string{`<span class="muted">305</span>`, "and 300 queues in all", "300 in the last hour, 300 in 24 hours", `href="/queues?having=dead"`, `href="/dead?queue=billing"`, `href="/operations/new?action=replay&amp;q=state%3Adead&#43;type%3Amail.send`} {
+	for _, want := range []string{`<span class="muted">305</span>`, "and 300 queues in all", "300 in the last hour, 300 in 24 hours",
+		`href="/queues?having=dead"`, `href="/dead?queue=billing"`,
+		`href="/operations/new?action=replay&amp;q=state%3Adead&#43;type%3Amail.send`} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page of all queues lacks %s", want)
 		}
 	}
-	if _, body := w.get(t, "/dead?queue=billing"); !strings.Contains(body, `<span class="muted">5 in <a href="/queues/billing">`) || strings.Count(body, `id="t-`) != 5 {
+	if _, body := w.get(t, "/dead?queue=billing"); !strings.Contains(body, `<span class="muted">5 in <a href="/queues/billing">`) ||
+		strings.Count(body, `id="t-`) != 5 {
 		t.Error("the page of one queue does not list exactly its dead letters")
 	}
 	names := func(path string) (found []string) {
@@ -247,7 +264,8 @@ func TestDeadLettersOfManyQueues(t *testing.T) {
 		}
 		return found
 	}
-	for path, want := range map[string]int{"/queues": 40, "/queues?like=team-1": 40, "/queues?like=team-00*": 10, "/queues?like=bill": 1, "/queues?like=bill&having=paused": 0, "/queues?having=dead&order=most": 40, "/queues?having=no_worker": 0} {
+	for path, want := range map[string]int{"/queues": 40, "/queues?like=team-1": 40, "/queues?like=team-00*": 10, "/queues?like=bill": 1,
+		"/queues?like=bill&having=paused": 0, "/queues?having=dead&order=most": 40, "/queues?having=no_worker": 0} {
 		if got := names(path); len(got) != want {
 			t.Errorf("%s lists %d queues, want %d", path, len(got), want)
 		}
@@ -333,7 +351,8 @@ func TestCrossSiteFormsAreRefused(t *testing.T) {
 			t.Errorf("a form %s: status %d, want %d", c.name, resp.StatusCode, c.status)
 		}
 	}
-	if resp, _ := w.send(t, "POST", "/enqueue", "type=a", "Content-Type", "text/plain", "Sec-Fetch-Site", "same-origin"); resp.StatusCode != 422 {
+	if resp, _ := w.send(t, "POST", "/enqueue", "type=a", "Content-Type", "text/plain", "Sec-Fetch-Site",
+		"same-origin"); resp.StatusCode != 422 {
 		t.Errorf("a form as text/plain: status %d, want 422", resp.StatusCode)
 	}
 	large := url.Values{"type": {"a"}, "payload": {strings.Repeat("x", 5<<20)}}
@@ -373,16 +392,19 @@ func TestPrefixWhetherStrippedOrNot(t *testing.T) {
 func TestTickedTasksAreChecked(t *testing.T) {
 	w := startWorld(t, "")
 	const id = "0199f3c2-0000-7001-8000-000000000000"
-	for query, says := range map[string]string{"action=replay": "0 tasks are selected", "action=replay&ids=x": "is not a task id", "action=move&ids=" + id: "works only as an operation", "action=x&ids=" + id: "is not an action",
-		"action=replay&ids=" + strings.Join(manyIDs(101), "&ids="): "101 tasks"} {
+	for query, says := range map[string]string{"action=replay": "0 tasks are selected", "action=replay&ids=x": "is not a task id",
+		"action=move&ids=" + id: "works only as an operation", "action=x&ids=" + id: "is not an action", "action=replay&ids=" +
+			strings.Join(manyIDs(101), "&ids="): "101 tasks"} {
 		if resp, body := w.get(t, "/tasks/selected?"+query); resp.StatusCode != 422 || !strings.Contains(body, says) {
 			t.Errorf("%.60s: status %d, want 422 and %q", query, resp.StatusCode, says)
 		}
 	}
-	if resp, body := w.get(t, "/tasks/selected?action=discard&back="+url.QueryEscape("//evil.example")+"&ids="+id+"&ids="+id); resp.StatusCode != 200 || !strings.Contains(body, "Discard 1 selected task") || strings.Contains(body, "evil") {
+	if resp, body := w.get(t, "/tasks/selected?action=discard&back="+url.QueryEscape("//evil.example")+"&ids="+id+"&ids="+
+		id); resp.StatusCode != 200 || !strings.Contains(body, "Discard 1 selected task") || strings.Contains(body, "evil") {
 		t.Errorf("one task that is selected twice: status %d", resp.StatusCode)
 	}
-	if resp, body := w.post(t, "/tasks/selected", url.Values{"action": {"discard"}, "ids": {id}}); resp.StatusCode != 404 || !strings.Contains(body, "not found") {
+	if resp, body := w.post(t, "/tasks/selected", url.Values{"action": {"discard"}, "ids": {id}}); resp.StatusCode != 404 ||
+		!strings.Contains(body, "not found") {
 		t.Errorf("a task that does not exist: status %d, want 404", resp.StatusCode)
 	}
 }
@@ -404,8 +426,10 @@ func TestErrorsAreBesideTheirField(t *testing.T) {
 		says  string
 	}{
 		{"/enqueue", url.Values{"type": {""}, "payload": {"{}"}}, "type", "is required"},
-		{"/enqueue", url.Values{"type": {"a"}, "payload": {"{no"}}, "payload", "is not JSON: line 1, column 2: invalid character &#39;n&#39; looking for beginning of object key string"},
-		{"/enqueue", url.Values{"type": {"a"}, "payload": {"{\"straße\":1,\n \"ü\": 1 2}"}}, "payload", "is not JSON: line 2, column 9: invalid character &#39;2&#39; after object key:value pair"},
+		{"/enqueue", url.Values{"type": {"a"}, "payload": {"{no"}}, "payload",
+			"is not JSON: line 1, column 2: invalid character &#39;n&#39; looking for beginning of object key string"},
+		{"/enqueue", url.Values{"type": {"a"}, "payload": {"{\"straße\":1,\n \"ü\": 1 2}"}}, "payload",
+			"is not JSON: line 2, column 9: invalid character &#39;2&#39; after object key:value pair"},
 		{"/enqueue", url.Values{"type": {"a"}, "payload": {"[1,\n2"}}, "payload", "is not JSON: line 2, column 2: unexpected end of JSON input"},
 		{"/enqueue", url.Values{"type": {"a"}, "queue": {"no/slash"}}, "queue", "no/slash"},
 		{"/enqueue", url.Values{"type": {"a"}, "run_at": {"tomorrow"}}, "run_at", "tomorrow"},
@@ -415,7 +439,8 @@ func TestErrorsAreBesideTheirField(t *testing.T) {
 		{"/settings/you", url.Values{"name": {"Müller"}}, "name", "ASCII"},
 	} {
 		resp, body := w.post(t, c.path, c.form)
-		beside := regexp.MustCompile(`(?s)field [a-z-]+ wrong">\s*<label for="f-` + regexp.QuoteMeta(c.field) + `">.*?<p class="wrong-says" id="[^"]*" role="alert">([^<]*)<`)
+		beside := regexp.MustCompile(`(?s)field [a-z-]+ wrong">\s*<label for="f-` + regexp.QuoteMeta(c.field) +
+			`">.*?<p class="wrong-says" id="[^"]*" role="alert">([^<]*)<`)
 		m := beside.FindStringSubmatch(body)
 		if resp.StatusCode != 422 || m == nil || !strings.Contains(m[1], c.says) {
 			t.Errorf("%s %v: status %d, the message at field %s is %q, want it to contain %q", c.path, c.form, resp.StatusCode, c.field, m, c.says)
@@ -436,13 +461,16 @@ func TestARefusedOperationKeepsItsCount(t *testing.T) {
 	if resp.StatusCode != 422 {
 		t.Errorf("status %d, want 422", resp.StatusCode)
 	}
-	for _, want := range []string{"<dt>Matching now</dt><dd>3</dd>", "Cancel 3 tasks</button>", "Newest matching tasks", `<strong>Not saved</strong> <span>check “Max rate”, “Canary” below</span>`,
-		`<p class="wrong-says" id="wrong-rate" role="alert">&#34;abc&#34; is not a rate such as 50/s, 30/m, 1000/h or 100/10s</p>`, `<p class="wrong-says" id="wrong-canary" role="alert">&#34;many&#34; is not a whole number`, `value="abc"`} {
+	for _, want := range []string{"<dt>Matching now</dt><dd>3</dd>", "Cancel 3 tasks</button>", "Newest matching tasks",
+		`<strong>Not saved</strong> <span>check “Max rate”, “Canary” below</span>`,
+		`<p class="wrong-says" id="wrong-rate" role="alert">&#34;abc&#34; is not a rate such as 50/s, 30/m, 1000/h or 100/10s</p>`,
+		`<p class="wrong-says" id="wrong-canary" role="alert">&#34;many&#34; is not a whole number`, `value="abc"`} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the form lacks %s", want)
 		}
 	}
-	if resp, _ := w.post(t, "/operations/new", url.Values{"action": {"cancel"}, "q": {"queue:mail"}, "rate": {"100/1m"}}); resp.StatusCode != 303 {
+	if resp, _ := w.post(t, "/operations/new", url.Values{"action": {"cancel"}, "q": {"queue:mail"}, "rate": {"100/1m"}}); resp.StatusCode !=
+		303 {
 		t.Errorf("a rate of 100/1m: status %d, want 303", resp.StatusCode)
 	}
 }
@@ -451,13 +479,15 @@ func TestARefusedOperationKeepsItsCount(t *testing.T) {
 func TestOperationsLinkToOutcomes(t *testing.T) {
 	w := startWorld(t, "")
 	w.enqueue(t, 3, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail"), pawl.In(time.Hour)) })
-	o, err := admin.New(w.client).Operations().Start(t.Context(), admin.OperationSpec{Action: admin.ActionCancel, Filter: &admin.Filter{Queue: "mail"}})
+	o, err := admin.New(w.client).Operations().Start(t.Context(), admin.OperationSpec{Action: admin.ActionCancel,
+		Filter: &admin.Filter{Queue: "mail"}})
 	must(t, err)
 	_, err = admin.New(w.client).Operations().Wait(t.Context(), o.ID, nil)
 	must(t, err)
 	_, body := w.get(t, "/operations/"+o.ID)
 	links := map[string]string{}
-	for _, m := range regexp.MustCompile(`href="([^"]*)">(?:<i[^>]*></i>)?([^<]*?) ?(?:<span class="count">[^<]*</span>)?</a>`).FindAllStringSubmatch(body, -1) {
+	for _, m := range regexp.MustCompile(
+		`href="([^"]*)">(?:<i[^>]*></i>)?([^<]*?) ?(?:<span class="count">[^<]*</span>)?</a>`).FindAllStringSubmatch(body, -1) {
 		links[m[2]] = html.UnescapeString(m[1])
 	}
 	aim := regexp.MustCompile(`Selected tasks</h2><p><a href="([^"]*)">`).FindStringSubmatch(body)
@@ -470,7 +500,8 @@ func TestOperationsLinkToOutcomes(t *testing.T) {
 		}
 	}
 	if resp, list := w.get(t, links["cancelled"]); resp.StatusCode != 200 || strings.Count(list, `id="t-`) != 3 {
-		t.Errorf("the link to cancelled tasks is %q: status %d, %d tasks, want 3", links["cancelled"], resp.StatusCode, strings.Count(list, `id="t-`))
+		t.Errorf("the link to cancelled tasks is %q: status %d, %d tasks, want 3", links["cancelled"], resp.StatusCode,
+			strings.Count(list, `id="t-`))
 	}
 	if resp, list := w.get(t, links["succeeded"]); resp.StatusCode != 200 || !strings.Contains(list, "No task matches") {
 		t.Errorf("the link to succeeded tasks is %q: status %d", links["succeeded"], resp.StatusCode)
@@ -490,7 +521,8 @@ func TestAllAttemptsCanBeSeen(t *testing.T) {
 		return job("a", `{}`, append(manyHeaders(64), pawl.Queue("mail"), pawl.MaxAttempts(100))...)
 	})
 	for i := range 23 {
-		claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"mail"}, Max: 1, Worker: "w", Wait: time.Minute})
+		claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"mail"}, Max: 1, Worker: "w",
+			Wait: time.Minute})
 		must(t, err)
 		_, err = claims.New(w.client).Fail(t.Context(), claimed[0], pawl.RetryIn(time.Millisecond, fmt.Errorf("try %d", i+1)))
 		must(t, err)
@@ -498,7 +530,8 @@ func TestAllAttemptsCanBeSeen(t *testing.T) {
 	at := "/tasks/" + w.newest(t, admin.Filter{Queue: "mail"})
 	attempt := regexp.MustCompile(`<b>Attempt (\d+)</b>`)
 	leads := regexp.MustCompile(`<a href="([^"]*)">(← newer|\d+ older)`)
-	for _, want := range []struct{ first, last, links string }{{"23", "14", "13 older"}, {"13", "4", "← newer 3 older"}, {"3", "1", "← newer"}} {
+	for _, want := range []struct{ first, last, links string }{{"23", "14", "13 older"}, {"13", "4", "← newer 3 older"},
+		{"3", "1", "← newer"}} {
 		_, body := w.get(t, at)
 		shown := attempt.FindAllStringSubmatch(body, -1)
 		var links []string
@@ -506,9 +539,11 @@ func TestAllAttemptsCanBeSeen(t *testing.T) {
 			links, at = append(links, m[2]), html.UnescapeString(m[1]) // the last link leads to older attempts, or back from the oldest
 		}
 		if got := strings.Join(links, " "); shown[0][1] != want.first || shown[len(shown)-1][1] != want.last || got != want.links {
-			t.Errorf("the page has attempts %s to %s and the links %q, want %s to %s and %q", shown[0][1], shown[len(shown)-1][1], got, want.first, want.last, want.links)
+			t.Errorf("the page has attempts %s to %s and the links %q, want %s to %s and %q", shown[0][1], shown[len(shown)-1][1], got, want.first,
+				want.last, want.links)
 		}
-		if !strings.Contains(body, `<details class="card more-facts"><summary><h2>64 headers</h2>`) || strings.Index(body, "<h2>Payload</h2>") > strings.Index(body, "<h2>Timeline</h2>") {
+		if !strings.Contains(body, `<details class="card more-facts"><summary><h2>64 headers</h2>`) ||
+			strings.Index(body, "<h2>Payload</h2>") > strings.Index(body, "<h2>Timeline</h2>") {
 			t.Error("the headers are not folded, or the payload is below the timeline")
 		}
 	}
@@ -527,10 +562,12 @@ func manyHeaders(n int) (all []pawl.Option) {
 	return all
 }
 
-// TestTaskFormHasEveryOption: the form can set everything that a producer can, and preserves the options of a schedule that it doesn't have.
+// TestTaskFormHasEveryOption: the form can set everything that a producer can, and preserves the options of a schedule
+// that it doesn't have.
 func TestTaskFormHasEveryOption(t *testing.T) {
 	w := startWorld(t, "")
-	form := url.Values{"type": {"a"}, "queue": {"mail"}, "retry.initial": {"5s"}, "retry.jitter": {"0"}, "retention": {"3d"}, "unique.key": {"user-7"}, "headers": {"tenant: 7\n\nlocale:de"}}
+	form := url.Values{"type": {"a"}, "queue": {"mail"}, "retry.initial": {"5s"}, "retry.jitter": {"0"}, "retention": {"3d"},
+		"unique.key": {"user-7"}, "headers": {"tenant: 7\n\nlocale:de"}}
 	resp, body := w.post(t, "/enqueue", form)
 	if resp.StatusCode != 303 {
 		t.Fatalf("enqueueing with the form: status %d: %s", resp.StatusCode, body)
@@ -542,15 +579,19 @@ func TestTaskFormHasEveryOption(t *testing.T) {
 	}
 	form.Set("unique.on_conflict", "reject")
 	form.Set("headers", "tenant 7")
-	if resp, body := w.post(t, "/enqueue", form); resp.StatusCode != 422 || !strings.Contains(body, "is not a name, a colon and a value") || !strings.Contains(body, `<details class="fold" open>`) {
+	if resp, body := w.post(t, "/enqueue", form); resp.StatusCode != 422 || !strings.Contains(body, "is not a name, a colon and a value") ||
+		!strings.Contains(body, `<details class="fold" open>`) {
 		t.Errorf("a header without a colon: status %d, or its section is folded", resp.StatusCode)
 	}
 	if _, body := w.get(t, "/enqueue"); !strings.Contains(body, `<details class="fold"><summary>More`) {
 		t.Error("rarely used options are not folded")
 	}
 	keep := 36 * time.Hour
-	before := admin.ScheduleSpec{Name: "s", Every: time.Hour, Task: pawl.RawTask{Type: "b"}, Options: []pawl.Option{pawl.Queue("mail"), pawl.Retry(pawltype.RetryPolicy{Initial: pawltype.NoWait, Factor: 3}), pawl.Retention(keep),
-		pawl.Cost(4), pawl.Header("tenant", "all"), pawl.Then(pawl.RawTask{Type: "c"}), pawl.Unique(pawltype.UniqueOpts{Key: "k", OnConflict: pawltype.OnConflictReject, States: []pawltype.State{pawltype.StateScheduled, pawltype.StateReady, pawltype.StateClaimed, pawltype.StateRetrying, pawltype.StateDead}})}}
+	before := admin.ScheduleSpec{Name: "s", Every: time.Hour, Task: pawl.RawTask{Type: "b"}, Options: []pawl.Option{pawl.Queue("mail"),
+		pawl.Retry(pawltype.RetryPolicy{Initial: pawltype.NoWait, Factor: 3}), pawl.Retention(keep), pawl.Cost(4), pawl.Header("tenant", "all"),
+		pawl.Then(pawl.RawTask{Type: "c"}), pawl.Unique(pawltype.UniqueOpts{Key: "k", OnConflict: pawltype.OnConflictReject,
+			States: []pawltype.State{pawltype.StateScheduled, pawltype.StateReady, pawltype.StateClaimed, pawltype.StateRetrying,
+				pawltype.StateDead}})}}
 	_, err = admin.New(w.client).Schedules().Create(t.Context(), before)
 	must(t, err)
 	was, err := admin.New(w.client).Schedules().Get(t.Context(), "s")
@@ -559,7 +600,8 @@ func TestTaskFormHasEveryOption(t *testing.T) {
 	w.postAsFilled(t, "/schedules/s/edit", body)
 	is, err := admin.New(w.client).Schedules().Get(t.Context(), "s")
 	must(t, err)
-	if fmt.Sprintf("%+v %+v %+v", *is.Task.Retry, *is.Task.Retention, *is.Task.Unique) != fmt.Sprintf("%+v %+v %+v", *was.Task.Retry, *was.Task.Retention, *was.Task.Unique) ||
+	if fmt.Sprintf("%+v %+v %+v", *is.Task.Retry, *is.Task.Retention, *is.Task.Unique) != fmt.Sprintf("%+v %+v %+v", *was.Task.Retry,
+		*was.Task.Retention, *was.Task.Unique) ||
 		is.Task.Cost != 4 || is.Task.Headers["tenant"] != "all" || len(is.Task.Then) != 1 {
 		t.Errorf("saving the schedule unchanged made its task %+v, want %+v", is.Task, was.Task)
 	}
@@ -572,7 +614,8 @@ func TestTaskFormHasEveryOption(t *testing.T) {
 		is, err := admin.New(w.client).Schedules().Get(t.Context(), "s")
 		must(t, err)
 		if string(is.Task.Payload) != payload || is.Task.ContentType != contentType {
-			t.Errorf("saving the schedule unchanged made its payload %q, %s, want %q, %s", is.Task.Payload, is.Task.ContentType, payload, contentType)
+			t.Errorf("saving the schedule unchanged made its payload %q, %s, want %q, %s", is.Task.Payload, is.Task.ContentType,
+				payload, contentType)
 		}
 	}
 }
@@ -588,7 +631,8 @@ func (w *world) postAsFilled(t testing.TB, path, body string) {
 func TestEmptyFiltersSayWhy(t *testing.T) {
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
-	for q, want := range map[string]string{"queue:mial": "Queue mial does not exist", "queue:mail state:dead": "No task matches", "0199f3c2-0000": "part of a task", "state:dedd": "the states are scheduled, ready"} {
+	for q, want := range map[string]string{"queue:mial": "Queue mial does not exist", "queue:mail state:dead": "No task matches",
+		"0199f3c2-0000": "part of a task", "state:dedd": "the states are scheduled, ready"} {
 		if _, body := w.get(t, "/tasks?q="+url.QueryEscape(q)); !strings.Contains(body, want) {
 			t.Errorf("the page of filter %q lacks %q", q, want)
 		}
@@ -602,7 +646,8 @@ func TestAuditNamesVisitors(t *testing.T) {
 	form := url.Values{"type": {"a"}, "queue": {"mail"}}
 	w.post(t, "/enqueue", form)
 	r := url.Values{"reason": {"the provider is down"}}.Encode()
-	resp, body := w.send(t, "POST", "/queues/mail/pause", r, "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin", "Cookie", "pawl-name=bob%20the%20operator")
+	resp, body := w.send(t, "POST", "/queues/mail/pause", r, "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site",
+		"same-origin", "Cookie", "pawl-name=bob%20the%20operator")
 	if resp.StatusCode != 303 {
 		t.Fatalf("pausing: status %d %s", resp.StatusCode, body)
 	}
@@ -639,8 +684,9 @@ func TestPrioritiesAreAuditedWithTheirReason(t *testing.T) {
 // TestAuditOpens: an entry with many changes shows the first ones, and all of them when it is opened.
 func TestAuditOpens(t *testing.T) {
 	w := startWorld(t, "")
-	_, err := admin.New(w.client).Queues().Put(t.Context(), "mail", admin.QueueSettings{MaxAttempts: 3, Lease: time.Minute, MaxLength: 50, QueueLimits: admin.QueueLimits{MaxRunning: 12}, PerKey: admin.QueueLimits{MaxRunning: 2},
-		Weights: &admin.PriorityWeights{High: 6, Normal: 3, Low: 1}, Retry: pawltype.RetryPolicy{Initial: time.Hour}})
+	_, err := admin.New(w.client).Queues().Put(t.Context(), "mail", admin.QueueSettings{MaxAttempts: 3, Lease: time.Minute, MaxLength: 50,
+		QueueLimits: admin.QueueLimits{MaxRunning: 12}, PerKey: admin.QueueLimits{MaxRunning: 2}, Weights: &admin.PriorityWeights{High: 6,
+			Normal: 3, Low: 1}, Retry: pawltype.RetryPolicy{Initial: time.Hour}})
 	must(t, err)
 	_, body := w.get(t, "/audit?kind=queue")
 	link := regexp.MustCompile(`<a class="sub" href="([^"]*)#([^"]*)">and (\d+) more</a>`).FindStringSubmatch(body)
@@ -670,7 +716,8 @@ func TestAuditOpens(t *testing.T) {
 // TestAuditTimes: a changed time is formatted like other times.
 func TestAuditTimes(t *testing.T) {
 	w := startWorld(t, "")
-	_, err := admin.New(w.client).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "shop", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleProduce}})
+	_, err := admin.New(w.client).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "shop", Queues: []string{"*"},
+		Roles: []admin.Role{admin.RoleProduce}})
 	must(t, err)
 	_, body := w.get(t, "/audit")
 	if !regexp.MustCompile(`<code>expires_at</code> \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC<`).MatchString(body) {
@@ -706,7 +753,8 @@ func TestDeadLettersAreCountedOnce(t *testing.T) {
 		total += n
 		_, body := w.get(t, "/dead")
 		resp, _ := w.get(t, "/dead", "HX-Request", "true", "HX-Target", "live")
-		for _, want := range []string{fmt.Sprintf(`<h1>Dead letters</h1><span class="muted">%d</span>`, total), fmt.Sprintf(`<span>all queues</span> <span class="count">%d</span>`, total),
+		for _, want := range []string{fmt.Sprintf(`<h1>Dead letters</h1><span class="muted">%d</span>`, total),
+			fmt.Sprintf(`<span>all queues</span> <span class="count">%d</span>`, total),
 			fmt.Sprintf(`data-count="/dead" title="dead letters">%d</b>`, total), fmt.Sprintf(`data-l="Count">%d</td>`, total)} {
 			if !strings.Contains(body, want) {
 				t.Errorf("with %d dead letters the page lacks %s", total, want)

@@ -89,16 +89,18 @@ type editable struct {
 
 // changes are valid values for the fields of all forms, other than the stored ones.
 var changes = map[string][]string{
-	"max_running": {"7"}, "rate": {"8/1s"}, "max_attempts": {"9"}, "timeout": {"77s"}, "max_length": {"99"}, "max_wait": {"9m"}, "lease": {"41s"},
-	"retry.initial": {"7s"}, "retry.factor": {"3"}, "retry.max": {"9m"}, "retry.jitter": {"0.5"}, "weights": {"9:3:1"}, "key_order": {""},
-	"per_key.max_running": {"8"}, "per_key.rate": {"3/1s"}, "keys": {`"other" weight 2`},
-	"retention.succeeded": {"3h"}, "retention.discarded": {"4h"}, "retention.cancelled": {"5h"}, "retention.dead": {"6h"}, "retention.poisoned": {"7h"},
-	"breaker": {}, "breaker.failure_rate": {"33"}, "breaker.min_attempts": {"44"}, "breaker.window": {"2m"}, "breaker.hold": {"3m"}, "breaker.max_hold": {"20m"}, "breaker.probes": {"2"},
-	"cron": {"7 7 * * *"}, "every": {"5m"}, "time_zone": {"Europe/Vienna"}, "missed": {"all"}, "overlap": {"skip"}, "jitter": {"3s"}, "owner": {"me"},
-	"type": {"other"}, "queue": {"elsewhere"}, "priority": {"low"}, "payload": {`{"new":1}`}, "key": {"k2"}, "tags": {"x, y"}, "expires_in": {"3h"}, "retention": {"4h"},
-	"unique.on_conflict": {"reject"}, "unique.key": {"u2"}, "headers": {"h: 2"}, "run_at": {"2h"},
+	"max_running": {"7"}, "rate": {"8/1s"}, "max_attempts": {"9"}, "timeout": {"77s"}, "max_length": {"99"},
+	"max_wait": {"9m"}, "lease": {"41s"}, "retry.initial": {"7s"}, "retry.factor": {"3"}, "retry.max": {"9m"}, "retry.jitter": {"0.5"},
+	"weights": {"9:3:1"}, "key_order": {""}, "per_key.max_running": {"8"}, "per_key.rate": {"3/1s"}, "keys": {`"other" weight 2`},
+	"retention.succeeded": {"3h"}, "retention.discarded": {"4h"}, "retention.cancelled": {"5h"}, "retention.dead": {"6h"},
+	"retention.poisoned": {"7h"}, "breaker": {}, "breaker.failure_rate": {"33"}, "breaker.min_attempts": {"44"}, "breaker.window": {"2m"},
+	"breaker.hold": {"3m"}, "breaker.max_hold": {"20m"}, "breaker.probes": {"2"}, "cron": {"7 7 * * *"}, "every": {"5m"},
+	"time_zone": {"Europe/Vienna"}, "missed": {"all"}, "overlap": {"skip"}, "jitter": {"3s"}, "owner": {"me"}, "type": {"other"},
+	"queue": {"elsewhere"}, "priority": {"low"}, "payload": {`{"new":1}`}, "key": {"k2"}, "tags": {"x, y"}, "expires_in": {"3h"},
+	"retention": {"4h"}, "unique.on_conflict": {"reject"}, "unique.key": {"u2"}, "headers": {"h: 2"}, "run_at": {"2h"},
 	"url": {"https://example.org/b"}, "events": {"queue.over"}, "queues": {"mail"}, "depth_over": {"5"}, "wait_over": {"6m"},
-	"max_backlog": {"11"}, "max_backlog_bytes": {"12"}, "max_queues": {"14"}, "max_schedules": {"15"}, "max_requests_per_second": {"90000"}, "max_bytes_per_second": {"1000000"},
+	"max_backlog": {"11"}, "max_backlog_bytes": {"12"}, "max_queues": {"14"}, "max_schedules": {"15"}, "max_requests_per_second": {"90000"},
+	"max_bytes_per_second": {"1000000"},
 }
 
 // TestFormsChangeWhatWasTouched: a form that is sent as it was shown changes nothing, and one with another value in a field only that.
@@ -142,7 +144,8 @@ func TestFormsChangeWhatWasTouched(t *testing.T) {
 				}
 				field := strings.ReplaceAll(name, "_", "")
 				for _, path := range diff {
-					if path != field && !strings.HasPrefix(path, field+".") && !(instead != "" && strings.HasPrefix(path, strings.TrimSuffix(instead, ".on_conflict"))) {
+					if path != field && !strings.HasPrefix(path, field+".") &&
+						!(instead != "" && strings.HasPrefix(path, strings.TrimSuffix(instead, ".on_conflict"))) {
 						t.Errorf("%q instead of %q changed %s, too", value, before[name], path)
 					}
 				}
@@ -153,7 +156,8 @@ func TestFormsChangeWhatWasTouched(t *testing.T) {
 	if slices.Sort(all); !slices.Equal(all, slices.Sorted(maps.Keys(walked))) {
 		t.Errorf("the forms that edit something are %q, and those walked %q", all, slices.Sorted(maps.Keys(walked)))
 	}
-	resp, _ := w.send(t, "POST", "/settings/you", "name=+bob+&theme=dark", "Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin", "Cookie", "pawl-name=%20bob%20")
+	resp, _ := w.send(t, "POST", "/settings/you", "name=+bob+&theme=dark", "Content-Type", "application/x-www-form-urlencoded",
+		"Sec-Fetch-Site", "same-origin", "Cookie", "pawl-name=%20bob%20")
 	if cookies := fmt.Sprint(resp.Header["Set-Cookie"]); !strings.Contains(cookies, "pawl-name=+bob+;") {
 		t.Errorf("another theme changed the visitor's name: %s", cookies)
 	}
@@ -230,20 +234,25 @@ func differing(a, b map[string]string) (paths []string) {
 func (w *world) editables(t *testing.T) []editable {
 	operator, day := admin.New(w.client), 24*time.Hour
 	settings := admin.QueueSettings{
-		Weights: &admin.PriorityWeights{High: 6, Normal: 3, Low: 1}, Retry: pawltype.RetryPolicy{Initial: pawltype.NoWait, Factor: 1.0000000001, Max: time.Hour, Jitter: pawltype.NoJitter},
-		MaxAttempts: 3, Lease: 90*time.Second + 1, Timeout: time.Minute + time.Millisecond, MaxWait: day + time.Second, MaxLength: 1_000_000, KeyOrder: admin.KeyOrderStrict,
-		Retention:   admin.Retention{Succeeded: time.Nanosecond, Discarded: day, Cancelled: day + 1, Dead: 3 * day, Poisoned: 4 * day},
+		Weights: &admin.PriorityWeights{High: 6, Normal: 3, Low: 1}, Retry: pawltype.RetryPolicy{Initial: pawltype.NoWait, Factor: 1.0000000001,
+			Max: time.Hour, Jitter: pawltype.NoJitter},
+		MaxAttempts: 3, Lease: 90*time.Second + 1, Timeout: time.Minute + time.Millisecond, MaxWait: day + time.Second, MaxLength: 1_000_000,
+		KeyOrder: admin.KeyOrderStrict, Retention: admin.Retention{Succeeded: time.Nanosecond, Discarded: day, Cancelled: day + 1, Dead: 3 * day,
+			Poisoned: 4 * day},
 		QueueLimits: admin.QueueLimits{MaxRunning: 5, Rate: admin.RateLimit{Limit: 10, Period: time.Minute, Burst: 10}},
 		PerKey:      admin.QueueLimits{MaxRunning: 2, Rate: admin.RateLimit{Limit: 1, Period: 90 * time.Second, Burst: 4}},
-		Keys:        map[string]admin.KeyLimits{"acme ": {Weight: 3}, "acme": {Weight: 1}, "\"q\" \u2028": {QueueLimits: admin.QueueLimits{MaxRunning: 1, Rate: admin.RateLimit{Limit: 2, Period: time.Second}}}},
-		Breaker:     &admin.Breaker{FailureRate: 20, Window: time.Minute + time.Millisecond, MinAttempts: 7, Hold: time.Minute, MaxHold: time.Hour, Probes: 9},
-		Breakers:    map[string]admin.Breaker{"t ": {FailureRate: 10}, "off": {Off: true}},
+		Keys: map[string]admin.KeyLimits{"acme ": {Weight: 3}, "acme": {Weight: 1}, "\"q\" \u2028": {QueueLimits: admin.QueueLimits{
+			MaxRunning: 1, Rate: admin.RateLimit{Limit: 2, Period: time.Second}}}},
+		Breaker: &admin.Breaker{FailureRate: 20, Window: time.Minute + time.Millisecond, MinAttempts: 7, Hold: time.Minute,
+			MaxHold: time.Hour, Probes: 9},
+		Breakers: map[string]admin.Breaker{"t ": {FailureRate: 10}, "off": {Off: true}},
 	}
-	schedule := admin.ScheduleSpec{Name: "s", Cron: "0  3 * * *", Missed: admin.MissedSkip, Jitter: time.Second + time.Millisecond, Owner: " a, b ",
-		Task: pawl.RawTask{Type: "t ", Payload: []byte("{\"b\":1,\r\n \"a\": \"<\"}\n")},
-		Options: []pawl.Option{pawl.Queue("mail"), pawl.Key(" acme"), pawl.Tags("a,b", "c", " d "), pawl.Header("h", " two\nlines "), pawl.Header("a:b", `"q"`), pawl.MaxAttempts(4),
-			pawl.Timeout(time.Second + 1), pawl.ExpiresIn(time.Hour + 1), pawl.Retention(0), pawl.Retry(settings.Retry), pawl.Cost(3),
-			pawl.Unique(pawltype.UniqueOpts{Key: "u ", States: []pawltype.State{"scheduled", "ready", "claimed", "retrying", "succeeded"}}),
+	schedule := admin.ScheduleSpec{Name: "s", Cron: "0  3 * * *", Missed: admin.MissedSkip, Jitter: time.Second + time.Millisecond,
+		Owner: " a, b ", Task: pawl.RawTask{Type: "t ", Payload: []byte("{\"b\":1,\r\n \"a\": \"<\"}\n")},
+		Options: []pawl.Option{pawl.Queue("mail"), pawl.Key(" acme"), pawl.Tags("a,b", "c", " d "), pawl.Header("h", " two\nlines "),
+			pawl.Header("a:b", `"q"`), pawl.MaxAttempts(4), pawl.Timeout(time.Second + 1), pawl.ExpiresIn(time.Hour + 1), pawl.Retention(0),
+			pawl.Retry(settings.Retry), pawl.Cost(3), pawl.Unique(pawltype.UniqueOpts{Key: "u ", States: []pawltype.State{"scheduled", "ready",
+				"claimed", "retrying", "succeeded"}}),
 			pawl.Then(pawl.RawTask{Type: "next ", Payload: []byte(` {}`)}, pawl.Tags("x,y"), pawl.In(time.Minute))}}
 	var task string
 	return []editable{
@@ -263,7 +272,8 @@ func (w *world) editables(t *testing.T) []editable {
 		}, func() any {
 			s, err := operator.Schedules().Get(t.Context(), "s")
 			must(t, err)
-			return admin.Schedule{Cron: s.Cron, Every: s.Every, TimeZone: s.TimeZone, Jitter: s.Jitter, Missed: s.Missed, Overlap: s.Overlap, Owner: s.Owner, Task: s.Task}
+			return admin.Schedule{Cron: s.Cron, Every: s.Every, TimeZone: s.TimeZone, Jitter: s.Jitter, Missed: s.Missed, Overlap: s.Overlap,
+				Owner: s.Owner, Task: s.Task}
 		}},
 		{func() string {
 			w.enqueue(t, 1, func(int) pawl.Item {
@@ -274,13 +284,16 @@ func (w *world) editables(t *testing.T) []editable {
 		}, func() any {
 			of, err := w.client.Task(t.Context(), task)
 			must(t, err)
-			return map[string]any{"runat": of.RunAt, "payload": of.Payload, "maxattempts": of.MaxAttempts, "priority": of.Priority, "key": of.Key, "tags": of.Tags, "type": of.Type, "queue": of.Queue}
+			return map[string]any{"runat": of.RunAt, "payload": of.Payload, "maxattempts": of.MaxAttempts, "priority": of.Priority, "key": of.Key,
+				"tags": of.Tags, "type": of.Type, "queue": of.Queue}
 		}},
 		{func() string {
-			spec := admin.WebhookSpec{Name: "hook", URL: "https://example.com/%20?a=b&c", Events: []admin.WebhookEvent{"task.dead", "breaker.*", "queue.*"}, Queues: []string{"mail*", "x"}, DepthOver: 7, WaitOver: 61 * time.Second}
+			spec := admin.WebhookSpec{Name: "hook", URL: "https://example.com/%20?a=b&c", Events: []admin.WebhookEvent{"task.dead", "breaker.*",
+				"queue.*"}, Queues: []string{"mail*", "x"}, DepthOver: 7, WaitOver: 61 * time.Second}
 			_, err := operator.Webhooks().Create(t.Context(), spec)
 			if errors.Is(err, pawltype.ErrConflict) {
-				_, _, err = operator.Webhooks().Update(t.Context(), "hook", admin.WebhookChange{URL: spec.URL, Events: spec.Events, Queues: spec.Queues, DepthOver: &spec.DepthOver, WaitOver: &spec.WaitOver})
+				_, _, err = operator.Webhooks().Update(t.Context(), "hook", admin.WebhookChange{URL: spec.URL, Events: spec.Events, Queues: spec.Queues,
+					DepthOver: &spec.DepthOver, WaitOver: &spec.WaitOver})
 			}
 			must(t, err)
 			return "/webhooks/hook/edit"
@@ -291,7 +304,9 @@ func (w *world) editables(t *testing.T) []editable {
 		}},
 		{func() string {
 			n := func(n int64) *int64 { return &n }
-			_, _, err := operator.Namespaces().SetQuotas(t.Context(), "default", admin.QuotaChange{MaxBacklog: n(1_000_000), MaxBacklogBytes: n(1<<30 + 1), MaxRunning: n(1000), MaxQueues: n(300), MaxSchedules: n(10), MaxRequestsPerSecond: n(100_000), MaxBytesPerSecond: n(1 << 40)})
+			_, _, err := operator.Namespaces().SetQuotas(t.Context(), "default", admin.QuotaChange{MaxBacklog: n(1_000_000),
+				MaxBacklogBytes: n(1<<30 + 1), MaxRunning: n(1000), MaxQueues: n(300), MaxSchedules: n(10), MaxRequestsPerSecond: n(100_000),
+				MaxBytesPerSecond: n(1 << 40)})
 			must(t, err)
 			return "/namespaces/default/quotas"
 		}, func() any {
@@ -368,7 +383,8 @@ func TestOperationsApplyToWhatWasCounted(t *testing.T) {
 	must(t, err)
 	f, err := admin.ParseFilter(form.Get("q"), time.Time{})
 	must(t, err)
-	if o.Filter.CreatedBefore.Sub(f.CreatedBefore).Abs() >= time.Microsecond || f.CreatedBefore.Before(shown) || !slices.Equal(o.Filter.Payload, []admin.PayloadField{{Path: "a", Value: " b "}}) {
+	if o.Filter.CreatedBefore.Sub(f.CreatedBefore).Abs() >= time.Microsecond || f.CreatedBefore.Before(shown) ||
+		!slices.Equal(o.Filter.Payload, []admin.PayloadField{{Path: "a", Value: " b "}}) {
 		t.Errorf("the form has the filter %q, the operation %+v", form.Get("q"), o.Filter)
 	}
 	path = "/operations/new?action=run_now&q=" + url.QueryEscape("payload.a:\"a\rb\"")

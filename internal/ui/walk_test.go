@@ -105,36 +105,47 @@ func TestEveryAction(t *testing.T) {
 	}
 	link := func(what string) string { return fmt.Sprintf(`main a[data-form][href*="%s"]`, what) }
 	for _, s := range []step{
-		{name: "you", at: "/settings", click: link("/settings/you"), fill: []string{"name", "carol"}, submit: true, says: `record you as "carol"`},
-		{name: "new-queue", at: "/queues", click: link("/new-queue"), fill: []string{"queue", "exports"}, submit: true, says: "Created queue exports."},
-		{name: "queue-settings", at: "/queues/exports/settings", fill: []string{"max_running", "3", "rate", "50/1m burst 5", "lease", "2m", "keys", `"tenant-1" running 1`, "breaker.window", "2m"}, submit: true, says: "50/1m burst 5"},
+		{name: "you", at: "/settings", click: link("/settings/you"), fill: []string{"name", "carol"}, submit: true,
+			says: `record you as "carol"`},
+		{name: "new-queue", at: "/queues", click: link("/new-queue"), fill: []string{"queue", "exports"}, submit: true,
+			says: "Created queue exports."},
+		{name: "queue-settings", at: "/queues/exports/settings", fill: []string{"max_running", "3", "rate", "50/1m burst 5", "lease", "2m",
+			"keys", `"tenant-1" running 1`, "breaker.window", "2m"}, submit: true, says: "50/1m burst 5"},
 		{name: "queue-delete", click: link("/delete"), submit: true, says: "Deleted queue exports"},
-		{name: "pause", at: "/queues/mail", click: link("/pause"), fill: []string{"reason", "the provider is down"}, submit: true, says: "the provider is down"},
+		{name: "pause", at: "/queues/mail", click: link("/pause"), fill: []string{"reason", "the provider is down"}, submit: true,
+			says: "the provider is down"},
 		{name: "resume", click: link("/resume"), submit: true, says: "Resumed the queue"},
 		{name: "resume-key", at: "/queues/media", click: `.notice-row a[data-form]`, submit: true, says: "Resumed key tenant-4"},
 		{name: "close-breaker", at: "/queues/billing", click: link("/close-breaker"), submit: true, says: "Closed the breaker of card.charge"},
-		{name: "purge", at: "/queues/reports", click: link("/purge"), fill: []string{"confirm", "reports"}, submit: true, says: "Discarded 36 tasks"},
+		{name: "purge", at: "/queues/reports", click: link("/purge"), fill: []string{"confirm", "reports"}, submit: true,
+			says: "Discarded 36 tasks"},
 		{name: "retry", at: "/tasks/" + dead, click: link("/retry"), submit: true, says: "Retried."},
 		{name: "edit", click: link("/edit"), fill: []string{"priority", "high", "payload", `{"user": 99}`}, submit: true, says: `"user": 99`},
 		{name: "run-now", at: "/tasks/" + retrying, click: link("/run-now"), submit: true, says: "The task is ready."},
 		{name: "discard", click: link("/discard"), fill: []string{"reason", "a test"}, submit: true, says: "Discarded."},
 		{name: "cancel", at: "/tasks/" + ready, click: link("/cancel"), submit: true, says: "Cancelled."},
 		{name: "cancel-running", at: "/tasks/" + running, click: link("/cancel"), submit: true, says: "Cancelled."},
-		{name: "enqueue", at: "/enqueue", fill: []string{"type", "mail.welcome", "queue", "mail", "payload", `{"to": "new@example.com"}`, "tags", "vip, de"}, submit: true, says: "Enqueued."},
-		{name: "view-save", at: "/tasks?q=" + url.QueryEscape("queue:mail state:dead"), click: link("/views/save"), fill: []string{"name", "Failed mail"}, submit: true, says: "Saved the view Failed mail."},
+		{name: "enqueue", at: "/enqueue", fill: []string{"type", "mail.welcome", "queue", "mail", "payload", `{"to": "new@example.com"}`, "tags",
+			"vip, de"}, submit: true, says: "Enqueued."},
+		{name: "view-save", at: "/tasks?q=" + url.QueryEscape("queue:mail state:dead"), click: link("/views/save"), fill: []string{"name",
+			"Failed mail"}, submit: true, says: "Saved the view Failed mail."},
 		{name: "view-remove", click: link("/views/remove"), submit: true, says: "Removed the view Failed mail."},
-		{name: "bulk", at: "/tasks?q=" + url.QueryEscape("queue:media state:ready key:tenant-3"), click: link("action=set_priority"), fill: []string{"priority", "low", "reason", "it can wait"}, submit: true, says: "Started."},
-		{name: "bulk-replay", at: "/dead?queue=mail", click: link("action=replay"), fill: []string{"rate", "1", "canary", "50"}, submit: true, says: "running"},
+		{name: "bulk", at: "/tasks?q=" + url.QueryEscape("queue:media state:ready key:tenant-3"), click: link("action=set_priority"),
+			fill: []string{"priority", "low", "reason", "it can wait"}, submit: true, says: "Started."},
+		{name: "bulk-replay", at: "/dead?queue=mail", click: link("action=replay"), fill: []string{"rate", "1", "canary", "50"},
+			submit: true, says: "running"},
 		{name: "operation-pause", click: link("/pause"), submit: true, says: "paused"},
 		{name: "operation-resume", click: link("/resume"), submit: true, says: "running"},
 		{name: "operation-abort", click: link("/abort"), submit: true, says: "aborted"},
-		{name: "new-schedule", at: "/new-schedule", fill: []string{"name", "cleanup", "every", "1h", "task.type", "db.vacuum", "task.queue", "books"}, submit: true, says: "Created."},
+		{name: "new-schedule", at: "/new-schedule", fill: []string{"name", "cleanup", "every", "1h", "task.type", "db.vacuum", "task.queue",
+			"books"}, submit: true, says: "Created."},
 		{name: "schedule-edit", at: "/schedules/digest-hourly/edit", fill: []string{"cron", "30 * * * *"}, submit: true, says: "30 * * * *"},
 		{name: "schedule-trigger", at: "/schedules/cleanup", click: link("/trigger"), submit: true, says: "db.vacuum"},
 		{name: "schedule-pause", at: "/schedules/cleanup", click: link("/pause"), submit: true, says: "Paused."},
 		{name: "schedule-resume", click: link("/resume"), submit: true, says: "Resumed."},
 		{name: "schedule-delete", click: link("/delete"), submit: true, says: "Deleted schedule cleanup"},
-		{name: "worker-quiet", at: "/workers", click: link("/quiet"), fill: []string{"for", "2h", "reason", "a new version comes"}, submit: true, says: "The worker takes no new tasks for 2 h"},
+		{name: "worker-quiet", at: "/workers", click: link("/quiet"), fill: []string{"for", "2h", "reason", "a new version comes"}, submit: true,
+			says: "The worker takes no new tasks for 2 h"},
 		{name: "worker-resume", click: link("/resume"), submit: true, says: "The worker takes tasks again."},
 		{name: "group-close", at: "/groups/" + open, click: link("/close"), submit: true, says: "Closed."},
 		{name: "group-cancel", at: "/groups/" + group, click: link("/cancel"), submit: true, says: "Cancelled."},
@@ -142,24 +153,32 @@ func TestEveryAction(t *testing.T) {
 		{name: "replay-ticked-form", click: `.of-ticked button[value="replay"]`, submit: true, says: "Replayed 1 task."},
 		{name: "replay-group", click: `tr[id^="g-"] a[href*="action=replay"]`, submit: true, says: "fingerprint:"},
 		{name: "discard-dead", at: "/dead?queue=books", click: link("action=discard"), submit: true, says: "Started."},
-		{name: "new-token", at: "/tokens", click: link("/new-token"), fill: []string{"name", "robot", "roles", "observe,produce", "queues", "mail*"}, once: true, says: "robot"},
+		{name: "new-token", at: "/tokens", click: link("/new-token"), fill: []string{"name", "robot", "roles", "observe,produce", "queues",
+			"mail*"}, once: true, says: "robot"},
 		{name: "rotate", click: link("/tokens/robot/rotate"), fill: []string{"overlap", "1h"}, once: true, says: "the old secret expires"},
 		{name: "revoke", click: link("/tokens/robot/revoke"), submit: true, says: "Revoked robot."},
-		{name: "new-webhook", at: "/webhooks", click: link("/new-webhook"), fill: []string{"name", "oncall", "url", "https://hooks.example.com/pawl", "events", "task.dead,queue.over", "queues", "mail*", "depth_over", "100"}, once: true, says: "hooks.example.com"},
+		{name: "new-webhook", at: "/webhooks", click: link("/new-webhook"), fill: []string{"name", "oncall", "url",
+			"https://hooks.example.com/pawl", "events", "task.dead,queue.over", "queues", "mail*", "depth_over", "100"}, once: true,
+			says: "hooks.example.com"},
 		{name: "webhook-edit", click: link("/webhooks/oncall/edit"), fill: []string{"wait_over", "10m"}, submit: true, says: "Oldest wait over"},
 		{name: "webhook-pause", click: link("/webhooks/oncall/pause"), fill: []string{"reason", "it moves"}, submit: true, says: "it moves"},
 		{name: "webhook-resume", click: link("/webhooks/oncall/resume"), submit: true, says: "Resumed."},
 		{name: "webhook-test", click: link("/webhooks/oncall/test"), submit: true, says: "Not delivered"},
 		{name: "webhook-rotate", click: link("/webhooks/oncall/rotate"), fill: []string{"overlap", "1h"}, once: true, says: "Secret rotated"},
 		{name: "webhook-remove", click: link("/webhooks/oncall/remove"), submit: true, says: "Removed webhook oncall."},
-		{name: "new-marker", at: "/", click: link("/new-marker"), fill: []string{"kind", "incident", "title", "provider down", "at", "50m", "url", "https://status.example.com/42", "queues", "mail"}, submit: true, says: "incident: provider down, open"},
+		{name: "new-marker", at: "/", click: link("/new-marker"), fill: []string{"kind", "incident", "title", "provider down", "at", "50m", "url",
+			"https://status.example.com/42", "queues", "mail"}, submit: true, says: "incident: provider down, open"},
 		{name: "marker-end", at: "/queues/mail", click: link("/end"), submit: true, says: "Ended: incident: mail provider is down"},
-		{name: "marker-remove", at: "/markers?kind=incident", click: link("/remove"), fill: []string{"reason", "a test"}, submit: true, says: "Removed."},
-		{name: "quotas", at: "/namespaces", click: link("/namespaces/default/quotas"), fill: []string{"max_running", "500", "max_backlog", "50,000"}, submit: true, says: "Saved the quotas of default."},
-		{name: "new-namespace", at: "/namespaces", click: link("/new-namespace"), fill: []string{"name", "team-a"}, submit: true, says: "Created namespace team-a."},
+		{name: "marker-remove", at: "/markers?kind=incident", click: link("/remove"), fill: []string{"reason", "a test"},
+			submit: true, says: "Removed."},
+		{name: "quotas", at: "/namespaces", click: link("/namespaces/default/quotas"), fill: []string{"max_running", "500", "max_backlog",
+			"50,000"}, submit: true, says: "Saved the quotas of default."},
+		{name: "new-namespace", at: "/namespaces", click: link("/new-namespace"), fill: []string{"name", "team-a"}, submit: true,
+			says: "Created namespace team-a."},
 		{name: "choose", click: ".space", fill: []string{"namespace", "team-a"}, submit: true, says: "Now showing namespace team-a."},
 		{name: "namespace-shown", at: "/namespaces", click: `main a[href="/in/team-a/"]`, says: "Nothing has been enqueued"},
-		{name: "namespace-remove", at: "/namespaces", click: link("/namespaces/team-a/remove"), fill: []string{"confirm", "team-a"}, submit: true, says: "Removed namespace team-a."},
+		{name: "namespace-remove", at: "/namespaces", click: link("/namespaces/team-a/remove"), fill: []string{"confirm", "team-a"}, submit: true,
+			says: "Removed namespace team-a."},
 		{name: "drain", at: "/cluster", click: link("/drain"), submit: true, says: "n1: draining"},
 		{name: "undrain", click: link("/undrain"), submit: true, says: "takes replicas again"},
 	} {
@@ -198,7 +217,8 @@ func TestFormsAndKeys(t *testing.T) {
 		seconds int
 		want    string
 	}{{3600 - 20, "in 1 h"}, {-1500, "25 min ago"}} {
-		b.eval(fmt.Sprintf(`{ const t = document.createElement("time"); t.id = "probe"; t.dateTime = new Date(Date.now() + %d * 1000).toISOString(); document.body.append(t); }`, left.seconds))
+		b.eval(fmt.Sprintf(`{ const t = document.createElement("time"); t.id = "probe"; t.dateTime = new Date(Date.now() + %d * `+
+			`1000).toISOString(); document.body.append(t); }`, left.seconds))
 		b.until(fmt.Sprintf(`document.getElementById("probe").textContent === %q`, left.want))
 		b.eval(`document.getElementById("probe").remove()`)
 	}
@@ -247,7 +267,8 @@ func TestFormsAndKeys(t *testing.T) {
 	b.visit(w.url + "/ops/new-schedule")
 	b.fill("cron", "0 3 * * *")
 	b.fill("time_zone", "Europe/Vienna")
-	b.until(`document.querySelectorAll(".preview .runs li").length === 5 && /At 03:00 every day[^]*03:00:00 CES?T/.test(document.querySelector(".preview").innerText)`)
+	b.until(`document.querySelectorAll(".preview .runs li").length === 5 && /At 03:00 every day[^]*03:00:00 ` +
+		`CES?T/.test(document.querySelector(".preview").innerText)`)
 	b.shoot("form-preview")
 	b.fill("cron", "61 3 * * *")
 	b.until(`document.querySelector(".preview .wrong-says")?.textContent.includes("61")`)
@@ -261,7 +282,8 @@ func TestFormsAndKeys(t *testing.T) {
 	b.click("#live-switch")
 	b.until(`document.querySelector("#live-switch span").textContent === "Paused"`)
 	w.enqueue(t, 1, func(i int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
-	b.eval(`new Promise((done) => { const look = async () => (await (await fetch(location.href)).text()).includes("<b>5</b>") ? done() : look(); look(); })`)
+	b.eval(`new Promise((done) => { const look = async () => (await (await fetch(location.href)).text()).includes("<b>5</b>") ? done() : ` +
+		`look(); look(); })`)
 	if got := b.eval(`document.querySelectorAll(".figure b")[1].textContent`); got != "4" {
 		t.Errorf("a paused page shows %q", got)
 	}
@@ -290,7 +312,9 @@ func TestFormsAndKeys(t *testing.T) {
 	for _, key := range []string{"t", "l", ".", "?", "/", "j", "x", "n"} {
 		b.key(key)
 	}
-	if got := b.eval(`location.pathname + document.activeElement.id + String(document.getElementById("help").open) + document.querySelector("#live-switch span").textContent + (document.documentElement.dataset.theme ?? "")`); got != "/ops/queuesfalseLive" {
+	if got := b.eval(`location.pathname + document.activeElement.id + String(document.getElementById("help").open) + ` +
+		`document.querySelector("#live-switch span").textContent + (document.documentElement.dataset.theme ?? "")`); got !=
+		"/ops/queuesfalseLive" {
 		t.Errorf("shortcuts that are turned off had an effect: %s", got)
 	}
 	b.click("#help-switch")
@@ -315,7 +339,8 @@ func (b *browser) completes() {
 	b.t.Helper()
 	const value, chosen = `document.getElementById("search").value`, `document.getElementById("search").getAttribute("aria-activedescendant")`
 	write := func(text string) {
-		b.eval(fmt.Sprintf(`{ const s = document.getElementById("search"); s.setRangeText(%q, s.value.length, s.value.length, "end"); s.dispatchEvent(new Event("input")); }`, text))
+		b.eval(fmt.Sprintf(`{ const s = document.getElementById("search"); s.setRangeText(%q, s.value.length, s.value.length, "end"); `+
+			`s.dispatchEvent(new Event("input")); }`, text))
 		b.until(`document.getElementById("search").getAttribute("aria-expanded") === "true"`)
 	}
 	write("sta")
@@ -341,7 +366,8 @@ func TestAgesUseServersClock(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail"), pawl.In(50*time.Minute)) })
-	defer b.inject(`{ const real = Date.now; window.wrong = -30 * 60 * 1000; Date.now = () => real() + window.wrong; localStorage.setItem("pawl-paused", "yes"); }`)()
+	defer b.inject(`{ const real = Date.now; window.wrong = -30 * 60 * 1000; Date.now = () => real() + window.wrong; ` +
+		`localStorage.setItem("pawl-paused", "yes"); }`)()
 	b.visit(w.url + "/tasks/" + w.newest(t, admin.Filter{Queue: "mail"}))
 	due := fmt.Sprintf(`document.querySelector('time[title="%s"]').textContent`, b.eval(`document.querySelector(".timeline time").title`))
 	b.eval(`document.querySelectorAll(".timeline time").forEach((e) => { e.textContent = ""; })`)
@@ -394,7 +420,9 @@ func TestLabelsAlign(t *testing.T) {
 	w.enqueue(t, 3, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
 	for _, width := range []int{1440, 820, 390} {
 		b.size(width, 900, false)
-		for _, path := range []string{"/operations/new?action=replay&q=queue:mail", "/operations/new?action=cancel&q=queue:mail", "/operations/new?action=set_priority&q=queue:mail", "/queues/mail/settings", "/enqueue", "/new-schedule", "/new-token", "/new-webhook", "/new-marker", "/namespaces/default/quotas"} {
+		for _, path := range []string{"/operations/new?action=replay&q=queue:mail", "/operations/new?action=cancel&q=queue:mail",
+			"/operations/new?action=set_priority&q=queue:mail", "/queues/mail/settings", "/enqueue", "/new-schedule", "/new-token", "/new-webhook",
+			"/new-marker", "/namespaces/default/quotas"} {
 			b.visit(w.url + path)
 			got := b.eval(`(() => {
 				for (const fold of document.querySelectorAll("details")) fold.open = true;
@@ -426,7 +454,8 @@ func TestTickedRows(t *testing.T) {
 	b.visit(w.url + "/ops/tasks?q=queue:mail")
 	b.until(`document.querySelectorAll("td.tick input").length === 4 && document.querySelector("#live-switch span").textContent === "Live"`)
 	b.click("tbody tr:nth-child(2) .tick input")
-	b.until(`document.querySelector("#live-switch span").textContent === "Held: 1 selected" && document.querySelector(".ticked-count").textContent === "1"`)
+	b.until(`document.querySelector("#live-switch span").textContent === "Held: 1 selected" && ` +
+		`document.querySelector(".ticked-count").textContent === "1"`)
 	id := b.eval(`document.querySelector("td.tick input:checked").value`)
 	one() // the rows stay where they are
 	b.key("j")
@@ -441,7 +470,8 @@ func TestTickedRows(t *testing.T) {
 	b.click(`.of-ticked button[value="run_now"]`)
 	b.until(`document.querySelector("dialog[open] form") !== null`)
 	b.loading(func() { b.click("dialog .buttons button[type=submit]") })
-	b.until(`document.body.innerText.includes("Made ready 1 task.") && location.pathname + location.search === "/ops/tasks?q=queue%3Amail" && document.querySelectorAll("td.tick input").length === 5`)
+	b.until(`document.body.innerText.includes("Made ready 1 task.") && location.pathname + location.search === "/ops/tasks?q=queue%3Amail" ` +
+		`&& document.querySelectorAll("td.tick input").length === 5`)
 	got, err := w.client.Task(t.Context(), id)
 	must(t, err)
 	if got.State != pawltype.StateReady {
@@ -469,16 +499,19 @@ func (w *world) everywhere(t testing.TB) (task, group string) {
 	ctx := t.Context()
 	client := w.client
 	spec := func(opts ...pawl.Option) pawl.Item {
-		return job(nasty, jsString(nasty), append(opts, pawl.Queue("x"), pawl.Key(nasty), pawl.Tags(nasty), pawl.Header("note", nasty), pawl.MaxAttempts(1))...)
+		return job(nasty, jsString(nasty), append(opts, pawl.Queue("x"), pawl.Key(nasty), pawl.Tags(nasty), pawl.Header("note", nasty),
+			pawl.MaxAttempts(1))...)
 	}
 	after := spec()
-	made, err := client.EnqueueGroup(ctx, pawl.GroupSpec{Name: nasty, Open: true, Tasks: []pawl.Item{spec(pawl.IdempotencyKey(nasty), pawl.Unique(pawltype.UniqueOpts{Key: nasty}))}, OnComplete: &after})
+	made, err := client.EnqueueGroup(ctx, pawl.GroupSpec{Name: nasty, Open: true, Tasks: []pawl.Item{spec(pawl.IdempotencyKey(nasty),
+		pawl.Unique(pawltype.UniqueOpts{Key: nasty}))}, OnComplete: &after})
 	must(t, err)
 	w.enqueue(t, 3, func(i int) pawl.Item { return spec(pawl.Then(after.Args, after.Options...)) })
 	claimed, err := claims.New(client).Claim(ctx, claims.Request{Queues: pawl.Strict{"x"}, Max: 4, Worker: nasty, Lease: time.Hour})
 	must(t, err)
 	for i, c := range claimed {
-		_, err = claims.New(client).Extend(ctx, c, claims.Extension{Progress: &pawltype.Progress{Percent: 5, Message: nasty}, Checkpoint: []byte(nasty)})
+		_, err = claims.New(client).Extend(ctx, c, claims.Extension{Progress: &pawltype.Progress{Percent: 5, Message: nasty},
+			Checkpoint: []byte(nasty)})
 		must(t, err)
 		switch i {
 		case 0:
@@ -494,7 +527,8 @@ func (w *world) everywhere(t testing.TB) (task, group string) {
 		}
 	}
 	operator := admin.New(client).WithActor("<script>window.xssed=1</script>").WithReason(nasty)
-	_, err = operator.Schedules().Create(ctx, admin.ScheduleSpec{Name: "nasty", Every: time.Hour, Owner: nasty, Task: after.Args, Options: after.Options})
+	_, err = operator.Schedules().Create(ctx, admin.ScheduleSpec{Name: "nasty", Every: time.Hour, Owner: nasty, Task: after.Args,
+		Options: after.Options})
 	must(t, err)
 	_, err = operator.Schedules().Pause(ctx, "nasty", nasty)
 	must(t, err)
@@ -502,13 +536,16 @@ func (w *world) everywhere(t testing.TB) (task, group string) {
 	must(t, err)
 	_, err = operator.Queues().Pause(ctx, "x", nasty)
 	must(t, err)
-	_, err = operator.Queues().Put(ctx, "y", admin.QueueSettings{Keys: map[string]admin.KeyLimits{nasty: {Weight: 2}}, Breakers: map[string]admin.Breaker{nasty: {}}})
+	_, err = operator.Queues().Put(ctx, "y", admin.QueueSettings{Keys: map[string]admin.KeyLimits{nasty: {Weight: 2}},
+		Breakers: map[string]admin.Breaker{nasty: {}}})
 	must(t, err)
-	_, err = operator.Operations().Start(ctx, admin.OperationSpec{Action: admin.ActionReplay, Filter: &admin.Filter{Error: nasty, Queue: "x"}, Canary: 1, Reason: nasty})
+	_, err = operator.Operations().Start(ctx, admin.OperationSpec{Action: admin.ActionReplay, Filter: &admin.Filter{Error: nasty, Queue: "x"},
+		Canary: 1, Reason: nasty})
 	must(t, err)
 	_, err = operator.Access().CreateToken(ctx, admin.TokenSpec{Name: "nasty", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleObserve}})
 	must(t, err)
-	_, err = operator.Markers().Add(ctx, admin.MarkerSpec{Kind: admin.MarkerIncident, Title: nasty, Version: nasty[:90], URL: "https://ci.example.com/?" + url.QueryEscape(nasty), Types: []string{nasty}})
+	_, err = operator.Markers().Add(ctx, admin.MarkerSpec{Kind: admin.MarkerIncident, Title: nasty, Version: nasty[:90],
+		URL: "https://ci.example.com/?" + url.QueryEscape(nasty), Types: []string{nasty}})
 	must(t, err)
 	_, err = operator.Webhooks().Create(ctx, admin.WebhookSpec{Name: "nasty", URL: "https://hooks.example.com/?" + url.QueryEscape(nasty)})
 	must(t, err)
@@ -541,14 +578,21 @@ func TestTextIsEscaped(t *testing.T) {
 	}
 	text := url.QueryEscape("type:" + `"` + strings.ReplaceAll(nasty, `"`, `\"`) + `"`)
 	for _, path := range []string{
-		"/", "/queues", "/queues/x", "/queues/y", "/queues/y/settings", "/queues/x/resume?what=type&name=" + url.QueryEscape(nasty), "/queues/x/close-breaker?type=" + url.QueryEscape(nasty),
-		"/tasks", "/tasks?q=" + text, "/tasks?q=" + url.QueryEscape(nasty), "/tasks/" + task, "/tasks/" + claimed, "/tasks/" + poisoned, "/tasks/" + done,
-		"/tasks/" + task + "/edit", "/tasks/" + task + "/retry", "/tasks/" + url.PathEscape(nasty), "/tasks/" + done + "/result",
-		"/types", "/types?like=" + url.QueryEscape(nasty), "/types/" + url.PathEscape(nasty), "/types/" + url.PathEscape(nasty) + "?queue=x", "/dead", "/dead?queue=" + url.QueryEscape(nasty), "/poison",
-		"/schedules", "/schedules/nasty", "/schedules/nasty/edit", "/schedule-preview?cron=" + url.QueryEscape(nasty) + "&time_zone=" + url.QueryEscape(nasty), "/workers", "/workers/" + url.PathEscape(worker), "/workers?queue=" + url.QueryEscape(nasty), "/groups", "/groups/" + group, "/groups/" + group + "/cancel",
-		"/operations", "/operations/" + operation, "/operations/" + operation + "/abort", "/operations/new?action=cancel&q=" + text, "/operations/new?action=" + url.QueryEscape(nasty),
-		"/audit", "/audit?actor=" + url.QueryEscape(nasty), "/cluster", "/webhooks", "/webhooks/nasty", "/webhooks/nasty/edit", "/webhooks/" + url.PathEscape(nasty), "/markers", "/markers/" + marker + "/end", "/new-marker?queues=" + url.QueryEscape(nasty), "/namespaces/" + url.PathEscape(nasty) + "/quotas", "/tokens", "/new-token", "/tokens/nasty/revoke", "/tokens/" + url.PathEscape(nasty) + "/rotate", "/namespaces", "/namespaces/" + url.PathEscape(nasty) + "/remove", "/namespaces/choose?namespace=" + url.QueryEscape(nasty),
-		"/enqueue?queue=" + url.QueryEscape(nasty) + "&type=" + url.QueryEscape(nasty), "/settings",
+		"/", "/queues", "/queues/x", "/queues/y", "/queues/y/settings", "/queues/x/resume?what=type&name=" + url.QueryEscape(nasty),
+		"/queues/x/close-breaker?type=" + url.QueryEscape(nasty), "/tasks", "/tasks?q=" + text, "/tasks?q=" + url.QueryEscape(nasty),
+		"/tasks/" + task, "/tasks/" + claimed, "/tasks/" + poisoned, "/tasks/" + done, "/tasks/" + task + "/edit", "/tasks/" + task + "/retry",
+		"/tasks/" + url.PathEscape(nasty), "/tasks/" + done + "/result", "/types", "/types?like=" + url.QueryEscape(nasty),
+		"/types/" + url.PathEscape(nasty), "/types/" + url.PathEscape(nasty) + "?queue=x", "/dead", "/dead?queue=" + url.QueryEscape(nasty),
+		"/poison", "/schedules", "/schedules/nasty", "/schedules/nasty/edit", "/schedule-preview?cron=" + url.QueryEscape(nasty) + "&time_zone=" +
+			url.QueryEscape(nasty), "/workers",
+		"/workers/" + url.PathEscape(worker), "/workers?queue=" + url.QueryEscape(nasty), "/groups", "/groups/" + group, "/groups/" + group +
+			"/cancel", "/operations", "/operations/" + operation, "/operations/" + operation + "/abort", "/operations/new?action=cancel&q=" + text,
+		"/operations/new?action=" + url.QueryEscape(nasty), "/audit", "/audit?actor=" + url.QueryEscape(nasty), "/cluster", "/webhooks",
+		"/webhooks/nasty", "/webhooks/nasty/edit", "/webhooks/" + url.PathEscape(nasty), "/markers", "/markers/" + marker + "/end",
+		"/new-marker?queues=" + url.QueryEscape(nasty), "/namespaces/" + url.PathEscape(nasty) + "/quotas", "/tokens", "/new-token",
+		"/tokens/nasty/revoke", "/tokens/" + url.PathEscape(nasty) + "/rotate", "/namespaces", "/namespaces/" + url.PathEscape(nasty) + "/remove",
+		"/namespaces/choose?namespace=" + url.QueryEscape(nasty), "/enqueue?queue=" + url.QueryEscape(nasty) + "&type=" + url.QueryEscape(nasty),
+		"/settings",
 	} {
 		b.visit(w.url + path)
 		if body := b.eval("document.body.innerText"); strings.Contains(body, "internal") && strings.Contains(body, "could not be rendered") {
@@ -559,27 +603,32 @@ func TestTextIsEscaped(t *testing.T) {
 }
 
 // shifts sums up layout shifts as browsers measure them.
-const shifts = `window.shifted = 0; window.shiftsOf = new PerformanceObserver((list) => { for (const e of list.getEntries()) window.shifted += e.value; }); shiftsOf.observe({type: "layout-shift", buffered: true})`
+const shifts = `window.shifted = 0; window.shiftsOf = new PerformanceObserver((list) => { for (const e of list.getEntries()) ` +
+	`window.shifted += e.value; }); shiftsOf.observe({type: "layout-shift", buffered: true})`
 
 // TestNoLayoutShifts checks for layout shifts while pages load and refresh with growing numbers and changing texts.
 func TestNoLayoutShifts(t *testing.T) {
 	b := startBrowser(t)
 	w := startWorld(t, "")
 	w.seed(t)
-	claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"media"}, Max: 3, Lease: time.Hour, Worker: "encoder-2.fra/1"})
+	claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"media"}, Max: 3, Lease: time.Hour,
+		Worker: "encoder-2.fra/1"})
 	must(t, err)
 	running := w.newest(t, admin.Filter{Queue: "media", States: []pawltype.State{pawltype.StateClaimed}})
-	for _, path := range []string{"/", "/queues", "/queues/mail", "/queues/media", "/tasks?q=queue:billing", "/tasks?q=state:claimed", "/tasks/" + running, "/dead?queue=mail", "/poison", "/workers", "/operations", "/cluster", "/schedules"} {
+	for _, path := range []string{"/", "/queues", "/queues/mail", "/queues/media", "/tasks?q=queue:billing", "/tasks?q=state:claimed",
+		"/tasks/" + running, "/dead?queue=mail", "/poison", "/workers", "/operations", "/cluster", "/schedules"} {
 		b.visit(w.url + path)
 		b.until(`document.fonts.status === "loaded"`)
 		b.eval(shifts)
 		for i := range 3 {
 			for n, c := range claimed {
-				_, err := claims.New(w.client).Extend(t.Context(), c, claims.Extension{Lease: time.Hour, Progress: &pawltype.Progress{Percent: float64(30*i + n), Message: strings.Repeat("frame of many ", 1+4*i)}})
+				_, err := claims.New(w.client).Extend(t.Context(), c, claims.Extension{Lease: time.Hour, Progress: &pawltype.Progress{
+					Percent: float64(30*i + n), Message: strings.Repeat("frame of many ", 1+4*i)}})
 				must(t, err)
 			}
 			w.enqueue(t, 400, func(int) pawl.Item { return job("video.encode", `{}`, pawl.Queue("media")) })
-			b.eval(`new Promise((done) => { document.body.addEventListener("htmx:afterRequest", () => requestAnimationFrame(() => requestAnimationFrame(done)), {once: true}); document.body.dispatchEvent(new CustomEvent("pawl:refresh")); })`)
+			b.eval(`new Promise((done) => { document.body.addEventListener("htmx:afterRequest", () => requestAnimationFrame(() => ` +
+				`requestAnimationFrame(done)), {once: true}); document.body.dispatchEvent(new CustomEvent("pawl:refresh")); })`)
 		}
 		b.eval(`shiftsOf.takeRecords().forEach((e) => { window.shifted += e.value; })`)
 		if got := b.eval(`window.shifted < 0.02`); got != "true" {
@@ -602,14 +651,18 @@ func (w *world) everyLook(t testing.TB) map[string]string {
 		must(t, err)
 		operation = o.ID
 	}
-	return map[string]string{"overview": "/?window=5m", "queues": "/queues", "queue": "/queues/mail", "queue-breaker": "/queues/billing", "queue-settings": "/queues/media/settings", "tasks": "/tasks",
-		"tasks-filter": "/tasks?q=queue:mail+state:dead,retrying", "task-dead": "/tasks/" + dead, "task-running": "/tasks/" + running, "enqueue": "/enqueue", "dead": "/dead", "poison": "/poison",
-		"schedules": "/schedules", "schedule": "/schedules/nightly-report", "groups": "/groups", "group": "/groups/" + group, "operations": "/operations", "operation": "/operations/" + operation,
-		"audit": "/audit", "workers": "/workers", "cluster": "/cluster", "webhooks": "/webhooks", "webhook": "/webhooks/pager", "new-webhook": "/new-webhook", "markers": "/markers", "types": "/types?order=most", "type": "/types/push.send", "new-marker": "/new-marker", "tokens": "/tokens", "new-token": "/new-token", "namespaces": "/namespaces", "settings": "/settings", "bulk": "/operations/new?action=discard&q=queue:mail+state:dead"}
+	return map[string]string{"overview": "/?window=5m", "queues": "/queues", "queue": "/queues/mail", "queue-breaker": "/queues/billing",
+		"queue-settings": "/queues/media/settings", "tasks": "/tasks", "tasks-filter": "/tasks?q=queue:mail+state:dead,retrying",
+		"task-dead": "/tasks/" + dead, "task-running": "/tasks/" + running, "enqueue": "/enqueue", "dead": "/dead", "poison": "/poison",
+		"schedules": "/schedules", "schedule": "/schedules/nightly-report", "groups": "/groups", "group": "/groups/" + group,
+		"operations": "/operations", "operation": "/operations/" + operation, "audit": "/audit", "workers": "/workers", "cluster": "/cluster",
+		"webhooks": "/webhooks", "webhook": "/webhooks/pager", "new-webhook": "/new-webhook", "markers": "/markers", "types": "/types?order=most",
+		"type": "/types/push.send", "new-marker": "/new-marker", "tokens": "/tokens", "new-token": "/new-token", "namespaces": "/namespaces",
+		"settings": "/settings", "bulk": "/operations/new?action=discard&q=queue:mail+state:dead"}
 }
 
-// TestLook takes screenshots of every page for visual review: on a desktop and on a phone, light and dark, in full and with the data of a busy cluster.
-// PAWL_PAGES is a regular expression that selects some of them.
+// TestLook takes screenshots of every page for visual review: on a desktop and on a phone, light and dark, in full and
+// with the data of a busy cluster. PAWL_PAGES is a regular expression that selects some of them.
 func TestLook(t *testing.T) {
 	if shots() == "" {
 		t.Skip("PAWL_SHOTS is not set to a directory for screenshots")
@@ -649,9 +702,12 @@ func TestLook(t *testing.T) {
 func (w *world) moreLooks(t testing.TB, pages map[string]string) {
 	t.Helper()
 	for name, f := range map[string]admin.Filter{
-		"task-ready": {Queue: "search", States: []pawltype.State{pawltype.StateReady}}, "task-retrying": {Queue: "push", States: []pawltype.State{pawltype.StateRetrying}},
-		"task-succeeded": {Queue: "exports", States: []pawltype.State{pawltype.StateSucceeded}}, "task-held": {Queue: "billing", States: []pawltype.State{pawltype.StateReady}},
-		"task-scheduled": {Queue: "imports", States: []pawltype.State{pawltype.StateScheduled}}, "task-poisoned": {Queue: "push", States: []pawltype.State{pawltype.StatePoisoned}},
+		"task-ready": {Queue: "search", States: []pawltype.State{pawltype.StateReady}}, "task-retrying": {Queue: "push",
+			States: []pawltype.State{pawltype.StateRetrying}},
+		"task-succeeded": {Queue: "exports", States: []pawltype.State{pawltype.StateSucceeded}}, "task-held": {Queue: "billing",
+			States: []pawltype.State{pawltype.StateReady}},
+		"task-scheduled": {Queue: "imports", States: []pawltype.State{pawltype.StateScheduled}}, "task-poisoned": {Queue: "push",
+			States: []pawltype.State{pawltype.StatePoisoned}},
 	} {
 		pages[name] = "/tasks/" + w.newest(t, f)
 	}
@@ -660,8 +716,10 @@ func (w *world) moreLooks(t testing.TB, pages map[string]string) {
 		must(t, err)
 		pages[map[bool]string{true: "worker-lost", false: "worker"}[lost]] = "/workers/" + url.PathEscape(page.Items[0].ID)
 	}
-	pages["queue-open"], pages["queue-paused"], pages["new-schedule"], pages["api"] = "/queues/thumbnails", "/queues/reports", "/new-schedule", "/docs/api"
-	pages["quotas"], pages["you"], pages["pause-form"], pages["purge-form"], pages["not-found"] = "/namespaces/default/quotas", "/settings/you", "/queues/mail/pause", "/queues/mail/purge", "/nothing-here"
+	pages["queue-open"], pages["queue-paused"], pages["new-schedule"], pages["api"] = "/queues/thumbnails", "/queues/reports",
+		"/new-schedule", "/docs/api"
+	pages["quotas"], pages["you"], pages["pause-form"], pages["purge-form"], pages["not-found"] = "/namespaces/default/quotas",
+		"/settings/you", "/queues/mail/pause", "/queues/mail/purge", "/nothing-here"
 	pages["tasks-none"], pages["bulk-replay"] = "/tasks?q=queue:mail+type:none", "/operations/new?action=replay&q=queue:push+state:dead"
 }
 
@@ -676,7 +734,8 @@ func TestKeyboardActsOnRow(t *testing.T) {
 	focused := `(document.activeElement.closest("[data-row]")?.id ?? "")`
 	ticked := `String([...document.querySelectorAll("td.tick input:checked")].map((e) => "t-" + e.value))`
 	says := func(text string) {
-		b.until(`document.getElementById("tell").classList.contains("shown") && document.getElementById("tell").textContent.includes("` + text + `")`)
+		b.until(`document.getElementById("tell").classList.contains("shown") && document.getElementById("tell").textContent.includes("` + text +
+			`")`)
 	}
 	for range 5 {
 		one()

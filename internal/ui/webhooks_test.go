@@ -13,7 +13,8 @@ import (
 	"github.com/pawlq/pawl/internal/node"
 )
 
-// TestWebhooksShowReasons: pages describe webhooks like the API and the command line, shorten long reasons, and announce no attempt that will not be made.
+// TestWebhooksShowReasons: pages describe webhooks like the API and the command line, shorten long reasons, and
+// announce no attempt that will not be made.
 func TestWebhooksShowReasons(t *testing.T) {
 	b := startBrowser(t)
 	receiver := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -39,7 +40,8 @@ func TestWebhooksShowReasons(t *testing.T) {
 		must(t, err)
 	}
 	w.enqueue(t, 1, func(int) pawl.Item { return job("welcome", `{}`, pawl.Queue("mail")) })
-	claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"mail"}, Max: 1, Worker: "w", Lease: time.Hour, Wait: time.Minute})
+	claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"mail"}, Max: 1, Worker: "w", Lease: time.Hour,
+		Wait: time.Minute})
 	must(t, err)
 	_, err = claims.New(w.client).Fail(t.Context(), claimed[0], pawl.DeadLetter(errors.New("no such mailbox")))
 	must(t, err)
@@ -47,8 +49,11 @@ func TestWebhooksShowReasons(t *testing.T) {
 	const states = `String([...document.querySelectorAll("tbody tr")].map((e) => e.id + " " + e.querySelector(".state").textContent))`
 	b.size(1280, 900, false)
 	b.visit(w.url + "/webhooks")
-	b.until(states + ` === "wh-down failing,wh-gone disabled,wh-well active" || (document.body.dispatchEvent(new CustomEvent("pawl:refresh")), false)`)
-	if got := b.eval(`String([...document.querySelectorAll("td.line .sub")].map((e) => (e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight + 1 ? "cut: " : "") + e.textContent))`); got != "the receiver answered 500 Internal Server Error,the receiver answered 410 Gone" {
+	b.until(states + ` === "wh-down failing,wh-gone disabled,wh-well active" || (document.body.dispatchEvent(new ` +
+		`CustomEvent("pawl:refresh")), false)`)
+	if got := b.eval(`String([...document.querySelectorAll("td.line .sub")].map((e) => (e.scrollWidth > e.clientWidth || e.scrollHeight > ` +
+		`e.clientHeight + 1 ? "cut: " : "") + e.textContent))`); got != "the receiver answered 500 Internal Server Error,the receiver "+
+		"answered 410 Gone" {
 		t.Errorf("the list shows the reasons %q", got)
 	}
 	if bad := b.eval(cutOff); bad != "" {
@@ -57,11 +62,13 @@ func TestWebhooksShowReasons(t *testing.T) {
 	b.shoot("webhooks-states")
 	for name, want := range map[string]string{"down": "failing, retrying, true", "gone": "disabled, held, false"} {
 		b.visit(w.url + "/webhooks/" + name)
-		got := b.eval(`[document.querySelector("#live .state").textContent, document.querySelector("tbody .state").textContent, document.querySelector(".figures").textContent.includes("next attempt")].join(", ")`)
+		got := b.eval(`[document.querySelector("#live .state").textContent, document.querySelector("tbody .state").textContent, ` +
+			`document.querySelector(".figures").textContent.includes("next attempt")].join(", ")`)
 		if got != want {
 			t.Errorf("%s: the page shows %q, want %q", name, got, want)
 		}
-		if bad := b.eval(`String([...document.querySelectorAll("td.line .clip")].filter((e) => e.scrollHeight > e.clientHeight + 1).map((e) => e.textContent))`); bad != "" {
+		if bad := b.eval(`String([...document.querySelectorAll("td.line .clip")].filter((e) => e.scrollHeight > e.clientHeight + 1).map((e) => ` +
+			`e.textContent))`); bad != "" {
 			t.Errorf("%s: the page cuts off the text %s", name, bad)
 		}
 		b.shoot("webhook-" + name)

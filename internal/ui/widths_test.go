@@ -15,8 +15,8 @@ import (
 // widths are those of windows: desktops, laptops, half a screen, tablets, phones.
 var widths = []int{1440, 1280, 1100, 1024, 820, 600, 390}
 
-// cutOff names what is outside the visible part of its table: buttons by a pixel, most of a link, column names. It also names whatever makes the page
-// wider than its window, and main actions if there are several.
+// cutOff names what is outside the visible part of its table: buttons by a pixel, most of a link, column names. It also
+// names whatever makes the page wider than its window, and main actions if there are several.
 const cutOff = `(() => {
 	const bad = [];
 	if (document.documentElement.scrollWidth > innerWidth) bad.push("the page is " + document.documentElement.scrollWidth + " wide");
@@ -54,7 +54,8 @@ func TestNothingIsClipped(t *testing.T) {
 	for _, state := range []pawltype.State{pawltype.StateDead, pawltype.StateReady} {
 		pages["task-longest-"+string(state)] = "/tasks/" + w.newest(t, admin.Filter{Queue: longestName, States: []pawltype.State{state}})
 	}
-	pages["queue-longest"], pages["tasks-longest"], pages["dead-longest"] = "/queues/"+longestName, "/tasks?q=queue:"+longestName, "/dead?queue="+longestName
+	pages["queue-longest"], pages["tasks-longest"], pages["dead-longest"] = "/queues/"+longestName, "/tasks?q=queue:"+longestName,
+		"/dead?queue="+longestName
 	axe := axeCore(t)
 	for name, path := range pages {
 		b.dark(false)
@@ -89,14 +90,17 @@ func (w *world) longNames(t testing.TB) {
 		return job(typ, `{}`, pawl.Queue(queue), pawl.Key("customer-"+strings.Repeat("7", 40)), pawl.MaxAttempts(1))
 	}
 	w.enqueue(t, 5, spec)
-	claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{queue}, Max: 3, Worker: "checkout-worker-7f9c6d5b8-x2x9q.europe-west3.internal/31337", Lease: time.Hour})
+	claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{queue}, Max: 3,
+		Worker: "checkout-worker-7f9c6d5b8-x2x9q.europe-west3.internal/31337", Lease: time.Hour})
 	must(t, err)
-	_, err = claims.New(w.client).Fail(t.Context(), claimed[0], pawl.DeadLetter(fmt.Errorf("java.lang.IllegalStateException: %s", strings.Repeat("cannot render invoice ", 20))))
+	_, err = claims.New(w.client).Fail(t.Context(), claimed[0], pawl.DeadLetter(fmt.Errorf("java.lang.IllegalStateException: %s",
+		strings.Repeat("cannot render invoice ", 20))))
 	must(t, err)
 	_, err = claims.New(w.client).Fail(t.Context(), claimed[1], pawl.Poison(fmt.Errorf("%s", strings.Repeat("unexpected-end-of-input-", 20))))
 	must(t, err)
-	_, err = admin.New(w.client).Markers().Add(t.Context(), admin.MarkerSpec{Kind: admin.MarkerIncident, Title: strings.Repeat("w", 200), Version: strings.Repeat("9", 100), Queues: []string{longestName, queue}, Types: []string{typ},
-		URL: "https://" + strings.Repeat("ci.", 60) + "example.com/runs/42"})
+	_, err = admin.New(w.client).Markers().Add(t.Context(), admin.MarkerSpec{Kind: admin.MarkerIncident, Title: strings.Repeat("w", 200),
+		Version: strings.Repeat("9", 100), Queues: []string{longestName, queue}, Types: []string{typ}, URL: "https://" + strings.Repeat("ci.",
+			60) + "example.com/runs/42"})
 	must(t, err)
 	_, err = admin.New(w.client).Queues().Pause(t.Context(), queue, strings.Repeat("the printer is on fire ", 8))
 	must(t, err)
@@ -109,9 +113,11 @@ var longestName = strings.Repeat("q", 256)
 func (w *world) longestNames(t testing.TB) {
 	t.Helper()
 	w.enqueue(t, 2, func(int) pawl.Item {
-		return job(longestName, `{"name":"J\u00fcrgen"}`, append(manyHeaders(64), pawl.Queue(longestName), pawl.Key(longestName), pawl.Tags(longestName), pawl.MaxAttempts(1))...)
+		return job(longestName, `{"name":"J\u00fcrgen"}`, append(manyHeaders(64), pawl.Queue(longestName), pawl.Key(longestName),
+			pawl.Tags(longestName), pawl.MaxAttempts(1))...)
 	})
-	claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{longestName}, Max: 1, Worker: longestName, Lease: time.Hour})
+	claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{longestName}, Max: 1, Worker: longestName,
+		Lease: time.Hour})
 	must(t, err)
 	_, err = claims.New(w.client).Fail(t.Context(), claimed[0], pawl.DeadLetter(fmt.Errorf("%s", longestName)))
 	must(t, err)
@@ -120,7 +126,8 @@ func (w *world) longestNames(t testing.TB) {
 // seen returns the visible ones among the elements that match a selector.
 func (b *browser) seen(selector string) string {
 	b.t.Helper()
-	return b.eval(fmt.Sprintf(`String([...document.querySelectorAll(%q)].filter((e) => e.checkVisibility() && e.getClientRects().length > 0).map((e) => e.id || e.className || e.tagName))`, selector))
+	return b.eval(fmt.Sprintf(`String([...document.querySelectorAll(%q)].filter((e) => e.checkVisibility() && e.getClientRects().length > `+
+		`0).map((e) => e.id || e.className || e.tagName))`, selector))
 }
 
 // TestWithoutScripts: controls that would do nothing are absent, and a page says how old it is.
@@ -158,7 +165,8 @@ func TestOnPaper(t *testing.T) {
 	for _, path := range []string{"/queues/mail", "/dead", "/tasks", "/cluster"} {
 		b.visit(w.url + path)
 		was := b.eval(`document.getElementById("stood").textContent`)
-		b.until(`document.getElementById("stood").textContent > "` + was + `" || (document.body.dispatchEvent(new CustomEvent("pawl:refresh")), false)`)
+		b.until(`document.getElementById("stood").textContent > "` + was +
+			`" || (document.body.dispatchEvent(new CustomEvent("pawl:refresh")), false)`)
 		b.call("Emulation.setEmulatedMedia", map[string]any{"media": "print"}, nil)
 		if got := b.seen("button, .button, .menu a, .top, input, .tell, th.w-act1, th.w-act2, th.w-act3"); got != "" {
 			t.Errorf("%s: the printed page has %q", path, got)

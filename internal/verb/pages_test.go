@@ -36,7 +36,8 @@ func TestMergedPages(t *testing.T) {
 			var items []int
 			items, more = MergePages(pages, limit, func(p page) ([]int, bool) { return p.items, p.more }, cmp.Compare[int])
 			if len(items) > limit || more && len(items) == 0 {
-				t.Fatalf("seed %d: MergePages returned %d items, want at most %d and at least one if there are more (more = %t)", seed, len(items), limit, more)
+				t.Fatalf("seed %d: MergePages returned %d items, want at most %d and at least one if there are more (more = %t)", seed,
+					len(items), limit, more)
 			}
 			if walked = append(walked, items...); len(walked) > 0 {
 				behind = walked[len(walked)-1]

@@ -106,8 +106,8 @@ type Sum[T any] struct {
 // Partial returns the sum as a Partial.
 func (s Sum[T]) Partial() Partial[T] { return Partial[T]{Value: s.Value, Missing: s.Missing} }
 
-// AskShards asks shards in parallel. The value of its result has an answer for each, the zero value for those that are missing. It fails if ctx
-// ends, and with a refusal, since what one shard refuses for the request's sake, all do.
+// AskShards asks shards in parallel. The value of its result has an answer for each, the zero value for those that are
+// missing. It fails if ctx ends, and with a refusal, since what one shard refuses for the request's sake, all do.
 func AskShards[R any](ctx context.Context, shards []uint32, ask func(ctx context.Context, i int) (R, error)) (Partial[[]R], error) {
 	answers, errs := parallel.Ask(ctx, PartTime, len(shards), ask)
 	return joinShards(ctx, shards, answers, errs)

@@ -13,8 +13,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Shards that hang, have no leader or fail are missing in an answer, which has what the others say. A refusal is the answer of all, and a bug no
-// answer.
+// Shards that hang, have no leader or fail are missing in an answer, which has what the others say. A refusal is the
+// answer of all, and a bug no answer.
 func TestAskShards(t *testing.T) {
 	odd := task.Invalid("id", "is odd")
 	hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
@@ -28,7 +28,8 @@ func TestAskShards(t *testing.T) {
 	}{
 		{"all answer", nil, "[10 20 30] []", 0, nil},
 		{"one hangs", map[uint32]func(context.Context) error{2: hang}, "[10 0 30] [shard 2 did not answer in time]", PartTime, nil},
-		{"one has no leader", map[uint32]func(context.Context) error{3: is(task.Unavailable(time.Second, "no leader"))}, "[10 20 0] [shard 3 no leader]", 0, nil},
+		{"one has no leader", map[uint32]func(context.Context) error{3: is(task.Unavailable(time.Second, "no leader"))},
+			"[10 20 0] [shard 3 no leader]", 0, nil},
 		{"one fails, two hang", map[uint32]func(context.Context) error{3: is(errors.New("secret")), 2: hang, 1: hang},
 			"[0 0 0] [shard 1 did not answer in time shard 2 did not answer in time shard 3 failed with an internal error]", PartTime, nil},
 		{"one refuses", map[uint32]func(context.Context) error{3: is(odd), 1: is(task.Unavailable(time.Second, "no leader"))}, "[] []", 0, odd},
@@ -54,17 +55,21 @@ func TestAskShards(t *testing.T) {
 		})
 	}
 	broken := errors.New("broken")
-	if got, err := AskShards(t.Context(), []uint32{1}, func(context.Context, int) (int, error) { return 0, broken }); err != nil || got.CheckAny(1) != broken {
+	if got, err := AskShards(t.Context(), []uint32{1}, func(context.Context, int) (int, error) { return 0, broken }); err != nil ||
+		got.CheckAny(1) != broken {
 		t.Errorf("the only shard fails: %v, %v", got, err)
 	}
-	if _, err := AskShards(t.Context(), []uint32{1}, func(context.Context, int) (int, error) { panic("ouch") }); err == nil || !strings.Contains(err.Error(), "panic: ouch") {
+	if _, err := AskShards(t.Context(), []uint32{1}, func(context.Context, int) (int, error) { panic("ouch") }); err == nil ||
+		!strings.Contains(err.Error(), "panic: ouch") {
 		t.Errorf("a panic is %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	if _, err := AskShards(ctx, []uint32{1, 2}, func(ctx context.Context, i int) (int, error) { cancel(); return i, nil }); !errors.Is(err, context.Canceled) {
+	if _, err := AskShards(ctx, []uint32{1, 2}, func(ctx context.Context, i int) (int, error) { cancel(); return i, nil }); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("a caller who has gone gets %v", err)
 	}
-	if got, err := AskShards(t.Context(), nil, func(context.Context, int) (int, error) { return 0, nil }); err != nil || got.CheckAny(0) != nil {
+	if got, err := AskShards(t.Context(), nil, func(context.Context, int) (int, error) { return 0, nil }); err != nil ||
+		got.CheckAny(0) != nil {
 		t.Errorf("no shards: %v, %v", got, err)
 	}
 }
@@ -99,7 +104,8 @@ func TestRunOnShards(t *testing.T) {
 
 // What is missing in several answers is named once, nodes first.
 func TestJoinMissing(t *testing.T) {
-	got := JoinMissing([]Missing{{Shard: 10, Why: "a"}, {Node: "n2", Why: "b"}, {Shard: 2}}, nil, []Missing{{Node: "n1"}, {Shard: 0}, {Node: "n2", Why: "c"}, {Shard: 10, Why: "d"}})
+	got := JoinMissing([]Missing{{Shard: 10, Why: "a"}, {Node: "n2", Why: "b"}, {Shard: 2}}, nil, []Missing{{Node: "n1"}, {Shard: 0},
+		{Node: "n2", Why: "c"}, {Shard: 10, Why: "d"}})
 	if text := fmt.Sprint(got); text != `[node "n1" node "n2" shard 0 shard 2 shard 10]` || got[1].Why != "b" || got[4].Why != "a" {
 		t.Errorf("joined: %s, %+v", text, got)
 	}

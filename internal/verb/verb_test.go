@@ -137,7 +137,9 @@ func TestWrongDescriptions(t *testing.T) {
 	if !panics(func() { New(&table, Rule{Name: "b", Where: System}, run) }) {
 		t.Error("New accepted two verbs with the same name")
 	}
-	if each := New(&table, Rule{Name: "d", Where: EachNode}, run).Merged(func(*struct{}, []int) (int, error) { return 0, nil }); each.rule.Where != EachNode {
+	if each := New(&table, Rule{Name: "d", Where: EachNode}, run).Merged(func(*struct{}, []int) (int, error) {
+		return 0, nil
+	}); each.rule.Where != EachNode {
 		t.Errorf("a merged verb of each node runs at %d", each.rule.Where)
 	}
 	if !panics(func() {

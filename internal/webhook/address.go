@@ -91,7 +91,8 @@ func parseURL(field, text string) (*url.URL, error) {
 	case len(text) > maxURL:
 		return nil, task.Invalid(field, "%d bytes, at most %d are allowed", len(text), maxURL)
 	case strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
-		return nil, task.Invalid(field, "it has spaces, control characters or non-ASCII characters: write them as %%20 in a path, as xn-- in a host")
+		return nil, task.Invalid(field, "it has spaces, control characters or non-ASCII characters: write them as %%20 in a path, as "+
+			"xn-- in a host")
 	}
 	u, err := url.Parse(text)
 	if err != nil {
@@ -100,7 +101,8 @@ func parseURL(field, text string) (*url.URL, error) {
 	host := u.Hostname()
 	switch {
 	case u.Scheme != "https" && u.Scheme != "http":
-		return nil, task.Invalid(field, "it begins with %q, and must begin with https, or with http to go to a network of --webhook-allow-network", task.Cut(u.Scheme, 16))
+		return nil, task.Invalid(field, "it begins with %q, and must begin with https, or with http to go to a network of "+
+			"--webhook-allow-network", task.Cut(u.Scheme, 16))
 	case u.User != nil:
 		return nil, task.Invalid(field, "it has a user or password, which is not allowed: the signature proves who sent it")
 	case u.Fragment != "" || strings.Contains(text, "#"):
@@ -131,7 +133,8 @@ func checkHost(field, host string) error {
 	}
 	labels := strings.Split(strings.TrimSuffix(host, "."), ".")
 	last := strings.ToLower(labels[len(labels)-1])
-	if last == "" || strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x") && strings.Trim(last[2:], "0123456789abcdef") == "" {
+	if last == "" || strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x") &&
+		strings.Trim(last[2:], "0123456789abcdef") == "" {
 		return task.Invalid(field, "host %q is neither a name nor an address such as 192.0.2.1", task.Cut(host, 64))
 	}
 	return nil
@@ -153,8 +156,8 @@ func Redacted(text string) string {
 // special are the addresses that notifications must not go to unless their network is allowed: those outside the public internet,
 // those that embed another address, and those of cloud providers' internal services.
 var special = parsed(
-	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24",
-	"192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
+	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
+	"192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
 	"168.63.129.16/32",                                     // of a cloud provider, for its own machines
 	"2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", // within the public range of IPv6
 )

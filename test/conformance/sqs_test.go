@@ -26,19 +26,22 @@ import (
 	"github.com/pawlq/pawl/test/sqsform"
 )
 
-// TestSQSAsRecorded plays cases of which it is known what Amazon SQS answered, in both forms of the protocol. A line of a case is a call, or one of
+// TestSQSAsRecorded plays cases of which it is known what Amazon SQS answered, in both forms of the protocol. A line of
+// a case is a call, or one of
 //
 //	sleep 2s                        lets the time pass
 //	later 1s SendMessage {…}        makes the call in a second, while the next ones are made
 //	GET /000000000000/$N?Action=…   sends a query to the URL of a queue
 //	[Accept: application/json] …    sends a header with the call; that named Path replaces the path
 //
-// $N is a name of this case, $Q the URL of the queue with this name, $F of the FIFO queue "$N.fifo", $A the beginning of ARNs; $a5 is aaaaa. A case whose
-// first call is not CreateQueue has these queues, if it names them. Ids, receipt handles, sequence numbers, task handles and tokens of lists are numbered as they are
-// seen: <m1>, <r1>, <s1>, <h1>, <t1>; a call has them as $m1 and so on.
+// $N is a name of this case, $Q the URL of the queue with this name, $F of the FIFO queue "$N.fifo", $A the beginning
+// of ARNs; $a5 is aaaaa. A case whose first call is not CreateQueue has these queues, if it names them. Ids, receipt
+// handles, sequence numbers, task handles and tokens of lists are numbered as they are seen: <m1>, <r1>, <s1>, <h1>,
+// <t1>; a call has them as $m1 and so on.
 //
-// An answer is ours, in JSON. A line that begins with "query" follows if the answer in the other form says something else, and one that begins with
-// "aws" if Amazon SQS does: then the comment of the case is "differs:" and a sentence of docs/sqs.md.
+// An answer is ours, in JSON. A line that begins with "query" follows if the answer in the other form says something
+// else, and one that begins with "aws" if Amazon SQS does: then the comment of the case is "differs:" and a sentence of
+// docs/sqs.md.
 func TestSQSAsRecorded(t *testing.T) {
 	docs, err := os.ReadFile("../../docs/sqs.md")
 	must(t, err)
@@ -60,7 +63,8 @@ func TestSQSAsRecorded(t *testing.T) {
 						differ++
 					}
 					if reason := why[d.Input]; !d.Rewrite && (other != (reason != "") || !strings.Contains(string(docs), reason)) {
-						t.Errorf("%s: the answers differ from those of Amazon SQS: %v; the comment says why: %q, which must be in docs/sqs.md", d.Pos, other, reason)
+						t.Errorf("%s: the answers differ from those of Amazon SQS: %v; the comment says why: %q, which must be in docs/sqs.md",
+							d.Pos, other, reason)
 					}
 					return out
 				})
@@ -118,7 +122,9 @@ type sqsPlayer struct {
 }
 
 func newSQSPlayer(t *testing.T, h *testNode, name string, query bool) *sqsPlayer {
-	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return h.pipe.DialContext(ctx) }}
+	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return h.pipe.DialContext(ctx)
+	}}
 	p := &sqsPlayer{t: t, client: &http.Client{Transport: tr}, name: name, query: query, seen: map[string][]string{}, parsed: fromJSON}
 	if query {
 		p.parsed = fromXML
@@ -182,7 +188,8 @@ func (p *sqsPlayer) line(line string) (answer string, ok bool) {
 
 // call makes a call and returns its answer.
 func (p *sqsPlayer) call(line string) string {
-	header := http.Header{"Authorization": {"AWS4-HMAC-SHA256 Credential=key/20000101/us-east-1/sqs/aws4_request, SignedHeaders=host, Signature=00"}}
+	header := http.Header{"Authorization": {"AWS4-HMAC-SHA256 Credential=key/20000101/us-east-1/sqs/aws4_request, SignedHeaders=host, " +
+		"Signature=00"}}
 	for strings.HasPrefix(line, "[") {
 		field, rest, _ := strings.Cut(line[1:], "] ")
 		name, value, _ := strings.Cut(field, ": ")
@@ -217,7 +224,8 @@ func (p *sqsPlayer) send(method, path string, header http.Header, body string) *
 	return resp
 }
 
-var changingText = regexp.MustCompile(`(<(?:RequestId|MessageId|ReceiptHandle)>|"(?:RequestId|MessageId|ReceiptHandle)":"|Timestamp</Name><Value>)[0-9A-Za-z_-]+`)
+var changingText = regexp.MustCompile(`(<(?:RequestId|MessageId|ReceiptHandle)>|"(?:RequestId|MessageId|ReceiptHandle)":"|` +
+	`Timestamp</Name><Value>)[0-9A-Za-z_-]+`)
 
 // answer returns an answer, the same for both forms if they say the same. That to a GET, whose action is not known, is the body.
 func (p *sqsPlayer) answer(action string, resp *http.Response) string {
@@ -240,7 +248,8 @@ func (p *sqsPlayer) answer(action string, resp *http.Response) string {
 	return fmt.Sprintf("%d %s", resp.StatusCode, p.named(strings.TrimSpace(out.String())))
 }
 
-// named replaces the values that were seen before by their names: a text may quote one, and an entry of a batch may be called as its message.
+// named replaces the values that were seen before by their names: a text may quote one, and an entry of a batch may be
+// called as its message.
 func (p *sqsPlayer) named(text string) string {
 	for _, kind := range []string{"m", "r", "h"} {
 		for i, v := range p.seen[kind] {
@@ -251,8 +260,8 @@ func (p *sqsPlayer) named(text string) string {
 }
 
 // changing are the fields whose values differ from run to run, with the letter of their names; "" if they are not remembered.
-var changing = map[string]string{"MessageId": "m", "ReceiptHandle": "r", "SequenceNumber": "s", "TaskHandle": "h", "NextToken": "t", "SentTimestamp": "", "ApproximateFirstReceiveTimestamp": "",
-	"CreatedTimestamp": "", "LastModifiedTimestamp": "", "StartedTimestamp": ""}
+var changing = map[string]string{"MessageId": "m", "ReceiptHandle": "r", "SequenceNumber": "s", "TaskHandle": "h", "NextToken": "t",
+	"SentTimestamp": "", "ApproximateFirstReceiveTimestamp": "", "CreatedTimestamp": "", "LastModifiedTimestamp": "", "StartedTimestamp": ""}
 
 func (p *sqsPlayer) mask(v any) {
 	switch v := v.(type) {
@@ -337,8 +346,9 @@ func fromXML(action string, status int, _ http.Header, b []byte) (fields map[str
 }
 
 // lists maps elements that are members of lists, or of maps with this key, to the names that JSON has for them.
-var lists = map[string][2]string{"Attribute": {"Attributes", "Name"}, "MessageAttribute": {"MessageAttributes", "Name"}, "Tag": {"Tags", "Key"}, "Message": {"Messages"},
-	"SendMessageBatchResultEntry": {"Successful"}, "DeleteMessageBatchResultEntry": {"Successful"}, "ChangeMessageVisibilityBatchResultEntry": {"Successful"},
+var lists = map[string][2]string{"Attribute": {"Attributes", "Name"}, "MessageAttribute": {"MessageAttributes", "Name"},
+	"Tag": {"Tags", "Key"}, "Message": {"Messages"}, "SendMessageBatchResultEntry": {"Successful"}, "DeleteMessageBatchResultEntry": {
+		"Successful"}, "ChangeMessageVisibilityBatchResultEntry": {"Successful"},
 	"BatchResultErrorEntry": {"Failed"}, "Result": {"Results"}}
 
 // value returns an element's value: text, or its elements by name.
@@ -398,7 +408,8 @@ func TestFIFOQueueKeepsItsOrder(t *testing.T) {
 			{"other", "", ""},
 			{"keeps.fifo", admin.KeyOrderNone, ""},
 		} {
-			if q, err := client.Queues().Put(t.Context(), c.queue, admin.QueueSettings{KeyOrder: c.order}); err != nil || q.Settings.KeyOrder != c.want {
+			if q, err := client.Queues().Put(t.Context(), c.queue, admin.QueueSettings{KeyOrder: c.order}); err != nil ||
+				q.Settings.KeyOrder != c.want {
 				t.Errorf("%s: the order %q makes %+v, %v, want %q", c.queue, c.order, q, err, c.want)
 			}
 		}

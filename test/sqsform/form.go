@@ -1,5 +1,5 @@
-// Package sqsform writes requests of the Query protocol of Amazon SQS, for tests that make each call in both forms. It knows what the protocol calls its
-// fields, and nothing of any server.
+// Package sqsform writes requests of the Query protocol of Amazon SQS, for tests that make each call in both forms. It
+// knows what the protocol calls its fields, and nothing of any server.
 package sqsform
 
 import (
@@ -22,8 +22,9 @@ func Query(action, body string) (url.Values, error) {
 }
 
 // flattened maps members that are lists or maps to their names in a form.
-var flattened = map[string]string{"Attributes": "Attribute", "MessageAttributes": "MessageAttribute", "MessageSystemAttributes": "MessageSystemAttribute", "tags": "Tag", "Tags": "Tag",
-	"TagKeys": "TagKey", "AttributeNames": "AttributeName", "MessageAttributeNames": "MessageAttributeName", "MessageSystemAttributeNames": "MessageSystemAttributeName",
+var flattened = map[string]string{"Attributes": "Attribute", "MessageAttributes": "MessageAttribute",
+	"MessageSystemAttributes": "MessageSystemAttribute", "tags": "Tag", "Tags": "Tag", "TagKeys": "TagKey", "AttributeNames": "AttributeName",
+	"MessageAttributeNames": "MessageAttributeName", "MessageSystemAttributeNames": "MessageSystemAttributeName",
 	"AWSAccountIds": "AWSAccountId", "Actions": "ActionName"}
 
 func add(form url.Values, prefix, action string, in map[string]any) {

@@ -24,7 +24,8 @@ func benchBare(ctx context.Context, r *run) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &result{Unit: "calls/s", Rate: bare.RPCRate, Latency: bare.RPC, Of: "an empty call", Count: int64(bare.RPCRate * r.duration.Seconds()), Seconds: r.duration.Seconds(), Bare: bare}, nil
+	return &result{Unit: "calls/s", Rate: bare.RPCRate, Latency: bare.RPC, Of: "an empty call",
+		Count: int64(bare.RPCRate * r.duration.Seconds()), Seconds: r.duration.Seconds(), Bare: bare}, nil
 }
 
 func measureBare(ctx context.Context, r *run, d time.Duration) (*bareResult, error) {

@@ -74,21 +74,24 @@ var benchmarks = []benchmark{
 		cmd.Flags().IntVar(&f.keys, "keys", 0, "number of task keys, each with limits that are not reached")
 		cmd.Flags().IntVar(&f.slots, "slots", 100, "concurrent handlers")
 	}, benchWork},
-	{"latency", "Time from the enqueue call to the start of the handler, at a steady rate", 10 * time.Second, func(cmd *cobra.Command, f *flags) {
-		cmd.Flags().IntVar(&f.rate, "rate", 500, "tasks per second")
-		cmd.Flags().IntVar(&f.slots, "slots", 100, "concurrent handlers")
-	}, benchLatency},
-	{"schedules", "Schedules that are all due in the same second, and their effect on other tasks", 10 * time.Second, func(cmd *cobra.Command, f *flags) {
-		cmd.Flags().IntVar(&f.tasks, "schedules", 100_000, "schedules")
-		cmd.Flags().IntVar(&f.rate, "rate", 500, "other tasks per second")
-		cmd.Flags().IntVar(&f.slots, "slots", 100, "concurrent handlers")
-	}, benchSchedules},
-	{"noisy", "Tasks at a steady rate, alone and while another namespace exceeds its quota many times", 10 * time.Second, func(cmd *cobra.Command, f *flags) {
-		cmd.Flags().IntVar(&f.rate, "rate", 500, "tasks per second")
-		cmd.Flags().IntVar(&f.quota, "quota", 50, "tasks per second that the other namespace may enqueue")
-		cmd.Flags().IntVar(&f.times, "times", 100, "multiple of the quota that it offers")
-		cmd.Flags().IntVar(&f.slots, "slots", 100, "concurrent handlers")
-	}, benchNoisy},
+	{"latency", "Time from the enqueue call to the start of the handler, at a steady rate", 10 * time.Second,
+		func(cmd *cobra.Command, f *flags) {
+			cmd.Flags().IntVar(&f.rate, "rate", 500, "tasks per second")
+			cmd.Flags().IntVar(&f.slots, "slots", 100, "concurrent handlers")
+		}, benchLatency},
+	{"schedules", "Schedules that are all due in the same second, and their effect on other tasks", 10 * time.Second,
+		func(cmd *cobra.Command, f *flags) {
+			cmd.Flags().IntVar(&f.tasks, "schedules", 100_000, "schedules")
+			cmd.Flags().IntVar(&f.rate, "rate", 500, "other tasks per second")
+			cmd.Flags().IntVar(&f.slots, "slots", 100, "concurrent handlers")
+		}, benchSchedules},
+	{"noisy", "Tasks at a steady rate, alone and while another namespace exceeds its quota many times", 10 * time.Second,
+		func(cmd *cobra.Command, f *flags) {
+			cmd.Flags().IntVar(&f.rate, "rate", 500, "tasks per second")
+			cmd.Flags().IntVar(&f.quota, "quota", 50, "tasks per second that the other namespace may enqueue")
+			cmd.Flags().IntVar(&f.times, "times", 100, "multiple of the quota that it offers")
+			cmd.Flags().IntVar(&f.slots, "slots", 100, "concurrent handlers")
+		}, benchNoisy},
 	{"groups", "The members of a group, and as many tasks without one: claim, do nothing, ack", 0, func(cmd *cobra.Command, f *flags) {
 		cmd.Flags().IntVar(&f.tasks, "members", 100_000, "members of the group, at most 100,000")
 		cmd.Flags().IntVar(&f.slots, "slots", 100, "concurrent handlers")
@@ -111,7 +114,8 @@ else on the PATH, on a temporary directory below --dir and a free local port. Al
 disk before every answer; a --dir in memory (tmpfs) makes them meaningless.
 
 With --server the tasks go to a queue named bench-…, which is purged afterwards.`)
-	cmd.Example = "  pawl-bench all\n  pawl-bench enqueue-parallel --producers 128 --duration 30s\n  pawl-bench work --server 10.0.0.5:7295 --plaintext"
+	cmd.Example = "  pawl-bench all\n  pawl-bench enqueue-parallel --producers 128 --duration 30s\n  pawl-bench work --server " +
+		"10.0.0.5:7295 --plaintext"
 	for _, c := range benchmarks {
 		cmd.AddCommand(newBenchmark(a, c.use, c.short, c.flags, c))
 	}
@@ -129,7 +133,8 @@ func newBenchmark(a *cli.App, use, short string, own func(*cobra.Command, *flags
 	f.payload = 1 << 10
 	cmd.Flags().Var(&f.payload, "payload", "bytes in a payload")
 	cmd.Flags().StringVar(&f.dir, "dir", os.TempDir(), "directory for the benchmark's own server, on the disk to measure")
-	cmd.Flags().IntVar(&f.pid, "server-pid", 0, "process id of the server of --server, to read its memory and CPU time, if it runs on this machine")
+	cmd.Flags().IntVar(&f.pid, "server-pid", 0, "process id of the server of --server, to read its memory and CPU time, if it runs on "+
+		"this machine")
 	cli.PeriodVar(cmd.Flags(), &f.keep, "retention", time.Hour, "how long the tasks are kept once they have ended")
 	switch {
 	case len(cases) > 1:
@@ -162,8 +167,8 @@ func newBenchmark(a *cli.App, use, short string, own func(*cobra.Command, *flags
 }
 
 func (f *flags) check() error {
-	for name, n := range map[string]int{"producers": f.producers, "batch": f.batch, "tasks": f.tasks + f.deep, "slots": f.slots, "rate": f.rate, "claim": f.claimBatch, "server-pid": f.pid, "keys": f.keys,
-		"quota": f.quota, "times": f.times} {
+	for name, n := range map[string]int{"producers": f.producers, "batch": f.batch, "tasks": f.tasks + f.deep, "slots": f.slots,
+		"rate": f.rate, "claim": f.claimBatch, "server-pid": f.pid, "keys": f.keys, "quota": f.quota, "times": f.times} {
 		if n < 0 {
 			return cli.Usage("--%s %d is negative", name, n)
 		}
@@ -202,8 +207,8 @@ func (r *run) options() []pawl.Option {
 
 const taskType = "bench"
 
-// manyPayloads is how many payloads a case has. Each starts at its own offset in the same random bytes, so that neither one payload nor several in a
-// row can be compressed.
+// manyPayloads is how many payloads a case has. Each starts at its own offset in the same random bytes, so that neither
+// one payload nor several in a row can be compressed.
 const manyPayloads = 4 << 20
 
 // task returns the next task of the case.
@@ -268,8 +273,8 @@ func (r *run) tidy(ctx context.Context) {
 
 // finish fills in a result.
 func finish(unit, latencyOf, setting string, n int64, s spent, h *histogram) *result {
-	line := &result{Unit: unit, Of: latencyOf, Setting: setting, Count: n, Seconds: round3(s.took.Seconds()), Rate: round3(float64(n) / s.took.Seconds()),
-		CPU: s.perTask(n)}
+	line := &result{Unit: unit, Of: latencyOf, Setting: setting, Count: n, Seconds: round3(s.took.Seconds()),
+		Rate: round3(float64(n) / s.took.Seconds()), CPU: s.perTask(n)}
 	if h != nil {
 		line.Latency = h.percentiles()
 	}

@@ -6,8 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuTime returns the CPU time that a process on this machine has used, or 0 if it is unknown. It reads the process's CPU clock, which counts
-// nanoseconds: /proc counts in steps of 10 ms, and a client may use less than that in a whole measurement.
+// cpuTime returns the CPU time that a process on this machine has used, or 0 if it is unknown. It reads the process's
+// CPU clock, which counts nanoseconds: /proc counts in steps of 10 ms, and a client may use less than that in a whole
+// measurement.
 func cpuTime(pid int) time.Duration {
 	var used unix.Timespec
 	if pid == 0 || unix.ClockGettime(cpuClock(pid), &used) != nil {

@@ -22,8 +22,8 @@ const (
 	fireTime = 10 * time.Minute
 )
 
-// benchSchedules makes many schedules due in the same second, and measures how long it takes until all have fired, and how that affects the latency
-// of other tasks.
+// benchSchedules makes many schedules due in the same second, and measures how long it takes until all have fired, and
+// how that affects the latency of other tasks.
 func benchSchedules(ctx context.Context, r *run) (line *result, err error) {
 	calm, _, err := r.latency(ctx, r.duration)
 	if err != nil {
@@ -82,8 +82,8 @@ func (r *run) putSome(ctx context.Context, queue string, due time.Time, from, to
 	for w := range putters {
 		all.Go(func() {
 			for i := next.Add(1) - 1; i < int64(to) && errs[w] == nil; i = next.Add(1) - 1 {
-				_, errs[w] = r.app.Admin(r.client).Schedules().Put(ctx, admin.ScheduleSpec{Name: scheduleName(queue, i), Cron: due.Format("5 4 15 2 1 *"),
-					Task: r.task(), Options: []pawl.Option{pawl.Queue(queue), pawl.Retention(r.keep)}})
+				_, errs[w] = r.app.Admin(r.client).Schedules().Put(ctx, admin.ScheduleSpec{Name: scheduleName(queue, i),
+					Cron: due.Format("5 4 15 2 1 *"), Task: r.task(), Options: []pawl.Option{pawl.Queue(queue), pawl.Retention(r.keep)}})
 			}
 		})
 	}

@@ -49,12 +49,14 @@ type sqsRun struct {
 }
 
 func newSQSRun(ctx context.Context, r *run) (*sqsRun, error) {
-	key := credentials.NewStaticCredentialsProvider(cmp.Or(os.Getenv("AWS_ACCESS_KEY_ID"), "any"), cmp.Or(os.Getenv("AWS_SECRET_ACCESS_KEY"), "any"), "")
+	key := credentials.NewStaticCredentialsProvider(cmp.Or(os.Getenv("AWS_ACCESS_KEY_ID"), "any"), cmp.Or(os.Getenv("AWS_SECRET_ACCESS_KEY"),
+		"any"), "")
 	s := &sqsRun{run: r, client: sqs.New(sqs.Options{Region: "us-east-1", BaseEndpoint: aws.String("http://" + r.app.Server), Credentials: key,
 		HTTPClient: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: r.producers}}})}
 	made, err := s.client.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &r.queue})
 	if err != nil {
-		return nil, fmt.Errorf("%w (the server must run with --sqs, and if it requires tokens, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY must be set)", err)
+		return nil, fmt.Errorf("%w (the server must run with --sqs, and if it requires tokens, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY "+
+			"must be set)", err)
 	}
 	s.url = made.QueueUrl
 	return s, nil
@@ -139,7 +141,8 @@ func benchSQSReceive(ctx context.Context, r *run) (*result, error) {
 		return true, err
 	})
 	spent := meter.stop()
-	return finish("messages/s", "one ReceiveMessage and one DeleteMessageBatch of up to 10", fmt.Sprintf("%d callers of aws-sdk-go-v2, every delete answered", r.producers), deleted.Load(), spent, h), err
+	return finish("messages/s", "one ReceiveMessage and one DeleteMessageBatch of up to 10",
+		fmt.Sprintf("%d callers of aws-sdk-go-v2, every delete answered", r.producers), deleted.Load(), spent, h), err
 }
 
 // each has callers repeat a call while there is more to do.
@@ -169,7 +172,8 @@ func (s *sqsRun) receive(ctx context.Context) (int, error) {
 	}
 	in := &sqs.DeleteMessageBatchInput{QueueUrl: s.url}
 	for i := range got.Messages {
-		in.Entries = append(in.Entries, types.DeleteMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), ReceiptHandle: got.Messages[i].ReceiptHandle})
+		in.Entries = append(in.Entries, types.DeleteMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)),
+			ReceiptHandle: got.Messages[i].ReceiptHandle})
 	}
 	done, err := s.client.DeleteMessageBatch(ctx, in)
 	if err == nil && len(done.Failed) > 0 {

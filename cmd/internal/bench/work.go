@@ -62,14 +62,16 @@ func (r *run) workOff(ctx context.Context, setting string) (*result, error) {
 	return finish("tasks/s", "", setting, int64(r.tasks), s, nil), err
 }
 
-// benchLatency offers tasks at a steady rate, without waiting for earlier ones, and measures the time until their handlers start. The payload
-// carries the time at which the call began: producer and worker share a process, and so a clock.
+// benchLatency offers tasks at a steady rate, without waiting for earlier ones, and measures the time until their
+// handlers start. The payload carries the time at which the call began: producer and worker share a process, and so a
+// clock.
 func benchLatency(ctx context.Context, r *run) (*result, error) {
 	h, s, err := r.latency(ctx, r.duration)
 	if err != nil {
 		return nil, err
 	}
-	return finish("tasks/s", "from the begin of Enqueue to the start of the handler", fmt.Sprintf("%d/s offered, 1 producer, 1 worker with %d slots", r.rate, r.slots), h.n, s, h), nil
+	return finish("tasks/s", "from the begin of Enqueue to the start of the handler",
+		fmt.Sprintf("%d/s offered, 1 producer, 1 worker with %d slots", r.rate, r.slots), h.n, s, h), nil
 }
 
 // latency offers tasks for d, and waits until the last one has started.
@@ -202,8 +204,8 @@ func benchDepth(ctx context.Context, r *run) (*result, error) {
 	return out, nil
 }
 
-// claims claims tasks by hand, with many calls at a time, and returns how long the claims alone took. It acks the tasks and enqueues as many, so
-// that the queue stays as deep as it is.
+// claims claims tasks by hand, with many calls at a time, and returns how long the claims alone took. It acks the tasks
+// and enqueues as many, so that the queue stays as deep as it is.
 func (r *run) claims(ctx context.Context) (*histogram, time.Duration, error) {
 	const rounds = 200
 	var h histogram

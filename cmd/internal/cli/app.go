@@ -1,5 +1,5 @@
-// Package cli has what every command needs: the streams, the root's flags, the connection to the server, and errors with their exit statuses. It
-// also parses flags and arguments that several commands share.
+// Package cli has what every command needs: the streams, the root's flags, the connection to the server, and errors
+// with their exit statuses. It also parses flags and arguments that several commands share.
 package cli
 
 import (
@@ -25,8 +25,8 @@ import (
 func (a *App) explain(err error) string {
 	msg := Plain(err)
 	if strings.Contains(msg, "is not on this machine: add https://") { // the SDK names its options
-		return fmt.Sprintf("--server %q is on another machine, and plaintext is not allowed there: write https:// before the address, or give the server's "+
-			"CA with --tls-ca; --plaintext allows it in a network that you trust", a.Server)
+		return fmt.Sprintf("--server %q is on another machine, and plaintext is not allowed there: write https:// before the address, or give "+
+			"the server's CA with --tls-ca; --plaintext allows it in a network that you trust", a.Server)
 	}
 	what, cure := a.diagnose(err, msg)
 	switch {
@@ -51,7 +51,8 @@ func (a *App) diagnose(err error, msg string) (what, cure string) {
 	}
 	switch {
 	case has("not speak HTTP/2 in plaintext"):
-		return "the server at " + a.Server + " does not speak plaintext", "if it requires TLS, write https:// before its address, or give its CA with --tls-ca"
+		return "the server at " + a.Server + " does not speak plaintext",
+			"if it requires TLS, write https:// before its address, or give its CA with --tls-ca"
 	case has("first record does not look like a TLS handshake"):
 		return "the server at " + a.Server + " does not speak TLS", "omit https:// and --tls-ca, or start it with --tls-cert"
 	case has("signed by unknown authority"):
@@ -216,7 +217,8 @@ func (a *App) transport(opts *pawl.DialOptions) error {
 	return nil
 }
 
-// credential sets the token from the flags, or else from the environment. The environment is not used as a flag's default, which help would print.
+// credential sets the token from the flags, or else from the environment. The environment is not used as a flag's
+// default, which help would print.
 func (a *App) credential(opts *pawl.DialOptions) error {
 	token, file := a.token, a.tokenFile
 	if token != "" && file != "" {

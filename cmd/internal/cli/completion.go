@@ -144,13 +144,14 @@ func Known[T any](list iter.Seq2[T, error]) iter.Seq2[T, error] {
 
 // words are the values of flags that take a fixed set of words.
 var words = map[string][]string{
-	"output":      {"table", "json", "yaml", "wide", "name"}, // the last two are for lists
-	"priority":    {string(pawltype.High), string(pawltype.Normal), string(pawltype.Low)},
-	"on-conflict": {string(pawltype.OnConflictKeep), string(pawltype.OnConflictReplace), string(pawltype.OnConflictKeepLast), string(pawltype.OnConflictReject)},
-	"key-order":   {"none", "strict"},
-	"log-format":  {"text", "json"},
-	"log-level":   {"debug", "info", "warn", "error"},
-	"state":       {"scheduled", "ready", "claimed", "retrying", "succeeded", "dead", "poisoned", "discarded", "cancelled"},
+	"output":   {"table", "json", "yaml", "wide", "name"}, // the last two are for lists
+	"priority": {string(pawltype.High), string(pawltype.Normal), string(pawltype.Low)},
+	"on-conflict": {string(pawltype.OnConflictKeep), string(pawltype.OnConflictReplace), string(pawltype.OnConflictKeepLast),
+		string(pawltype.OnConflictReject)},
+	"key-order":  {"none", "strict"},
+	"log-format": {"text", "json"},
+	"log-level":  {"debug", "info", "warn", "error"},
+	"state":      {"scheduled", "ready", "claimed", "retrying", "succeeded", "dead", "poisoned", "discarded", "cancelled"},
 }
 
 // flagNames maps flags to the kind of server-side names that they take.
@@ -162,9 +163,10 @@ var flagNames = map[string]string{
 var nouns = map[string]string{"queue": "QUEUE", "ns": "NAMESPACE", "token": "TOKEN", "webhook": "WEBHOOK", "context": "CONTEXT",
 	"task": "TASK", "dlq": "DEAD", "group": "GROUP", "operation": "OPERATION"}
 
-// Complete adds shell completion of the names of queues, types, workers and others, for which the server is asked. It completes the first argument
-// of a command if that is QUEUE, SCHEDULE, WORKER, NODE or TYPE, or NAME or ID below one of the nouns, all arguments of
-// a command that takes several or a filter, of which it knows the states, and flags of those names.
+// Complete adds shell completion of the names of queues, types, workers and others, for which the server is asked. It
+// completes the first argument of a command if that is QUEUE, SCHEDULE, WORKER, NODE or TYPE, or NAME or ID below one
+// of the nouns, all arguments of a command that takes several or a filter, of which it knows the states, and flags of
+// those names.
 func (a *App) Complete(root *cobra.Command) {
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(words["output"], cobra.ShellCompDirectiveNoFileComp))
 	_ = root.RegisterFlagCompletionFunc("namespace", a.completeFrom("NAMESPACE", -1))

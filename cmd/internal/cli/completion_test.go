@@ -17,7 +17,8 @@ func TestKnown(t *testing.T) {
 				yield("", c.ends)
 			}
 		}
-		if got, err := collect(list, func(name string) string { return name }); !errors.Is(err, c.want) || err == nil && fmt.Sprint(got) != "[a b]" {
+		if got, err := collect(list, func(name string) string { return name }); !errors.Is(err, c.want) || err == nil &&
+			fmt.Sprint(got) != "[a b]" {
 			t.Errorf("a list that ends with %v: %q, %v; want the error %v", c.ends, got, err, c.want)
 		}
 		for range Known(list) {

@@ -9,9 +9,9 @@ import (
 	"github.com/pawlq/pawl/cmd/internal/contexts"
 )
 
-// useContext sets the connection flags from a context; flags on the command line take precedence. A context named by --context or PAWL_CONTEXT
-// replaces the environment. The current context applies only if neither --server nor PAWL_SERVER names a server, so that what belongs to one server,
-// such as its token, never goes to another.
+// useContext sets the connection flags from a context; flags on the command line take precedence. A context named by
+// --context or PAWL_CONTEXT replaces the environment. The current context applies only if neither --server nor
+// PAWL_SERVER names a server, so that what belongs to one server, such as its token, never goes to another.
 func (a *App) useContext(cmd *cobra.Command) error {
 	flags := cmd.Root().PersistentFlags()
 	named := a.context

@@ -17,8 +17,8 @@ var mayBeEmpty = map[string]string{
 	"reason":       "no reason is recorded",
 }
 
-// RefuseEmpty rejects flags and arguments that are given but empty. Most often, a variable of a script is not set: the command would then concern
-// everything, not one key.
+// RefuseEmpty rejects flags and arguments that are given but empty. Most often, a variable of a script is not set: the
+// command would then concern everything, not one key.
 func RefuseEmpty(cmd *cobra.Command, args []string) error {
 	var wrong error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {

@@ -59,8 +59,9 @@ func (a *App) Describe(err error) string {
 	return msg
 }
 
-// Plain returns an error's message for people: without the code of a refusal if the message says the same, and without repetitions of what was
-// attempted. `queue "mail": not_found: queue "mail": not found` becomes `queue "mail": not found`.
+// Plain returns an error's message for people: without the code of a refusal if the message says the same, and without
+// repetitions of what was attempted. `queue "mail": not_found: queue "mail": not found` becomes `queue "mail": not
+// found`.
 func Plain(err error) string {
 	msg := OneLine(err)
 	e := (*pawltype.Error)(nil)

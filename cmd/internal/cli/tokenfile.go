@@ -85,8 +85,8 @@ func readToken(path string) (string, error) {
 	return token, nil
 }
 
-// MakeTokenFile writes a new token to a file unless it exists. The file gets its name only once it is written, so whoever waits for it finds the
-// token in it.
+// MakeTokenFile writes a new token to a file unless it exists. The file gets its name only once it is written, so
+// whoever waits for it finds the token in it.
 func MakeTokenFile(path string) (made bool, err error) {
 	if _, err := os.Lstat(path); err == nil { // the directory may not be writable
 		return false, nil

@@ -31,7 +31,8 @@ func TestTokenFileIsWrittenAtomically(t *testing.T) {
 	}
 }
 
-// An existing file is left unchanged, also in a read-only directory. A new file is readable only by its owner, and no temporary file remains.
+// An existing file is left unchanged, also in a read-only directory. A new file is readable only by its owner, and no
+// temporary file remains.
 func TestTokenFileIsCreatedOnce(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "token")

@@ -152,8 +152,8 @@ func (w *watcher) run(ctx context.Context, look func() snapshot) error {
 	}
 }
 
-// take shows the result of a refresh. It returns errors that another refresh wouldn't fix, and any error of the first one, so that a wrong address
-// doesn't clear the screen.
+// take shows the result of a refresh. It returns errors that another refresh wouldn't fix, and any error of the first
+// one, so that a wrong address doesn't clear the screen.
 func (w *watcher) take(g snapshot) error {
 	if g.err != nil {
 		return w.miss(g.err)
@@ -207,8 +207,8 @@ func (w *watcher) leave() {
 	}
 }
 
-// picture returns the lines that fit on a screen: the head, as many rows as fit from the top, and the notes. No line is wider than the screen. A
-// size of 0 is unknown: then nothing is cut.
+// picture returns the lines that fit on a screen: the head, as many rows as fit from the top, and the notes. No line is
+// wider than the screen. A size of 0 is unknown: then nothing is cut.
 func (w *watcher) picture(now time.Time, width, height int) []string {
 	rows, notes := linesOf(w.last.rows), linesOf(w.last.notes)
 	head := []string{w.head(now), ""}

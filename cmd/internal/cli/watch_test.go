@@ -103,7 +103,8 @@ func TestWatchSurvivesRestart(t *testing.T) {
 	if err := watched(t, &watcher{out: &pipe, err: &notes}, 11*time.Second, looks); err != nil {
 		t.Fatal(err)
 	}
-	if want := "pawl: no answer: no server at n1:7295: retrying every 2s\n"; pipe.String() != "seen at 0s\nseen at 2s\nseen at 10s\n" || notes.String() != want {
+	if want := "pawl: no answer: no server at n1:7295: retrying every 2s\n"; pipe.String() != "seen at 0s\nseen at 2s\nseen at 10s\n" ||
+		notes.String() != want {
 		t.Errorf("the pipe got %q and stderr %q, want it once: %q", pipe.String(), notes.String(), want)
 	}
 }
@@ -123,7 +124,8 @@ func TestWatchOfASilentServer(t *testing.T) {
 	}
 }
 
-// TestWatchEndsByRefusal: an error that a refresh can't fix ends the watch, and so does any error before the first answer, without clearing the screen.
+// TestWatchEndsByRefusal: an error that a refresh can't fix ends the watch, and so does any error before the first
+// answer, without clearing the screen.
 func TestWatchEndsByRefusal(t *testing.T) {
 	var out bytes.Buffer
 	size := func() (int, int) { return 80, 24 }
@@ -170,7 +172,8 @@ func TestWatchFits(t *testing.T) {
 			}
 		}
 	}
-	if got := w.picture(now, 200, 104); len(got) != 104 || got[103] != "there are more: use --limit" || !strings.Contains(got[102], "task099") {
+	if got := w.picture(now, 200, 104); len(got) != 104 || got[103] != "there are more: use --limit" ||
+		!strings.Contains(got[102], "task099") {
 		t.Errorf("a screen with room for everything shows %d lines, the last ones %q", len(got), got[len(got)-2:])
 	}
 	if got := w.picture(now, 0, 0); len(got) != 104 {

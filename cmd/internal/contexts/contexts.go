@@ -1,5 +1,5 @@
-// Package contexts stores connection settings in a file of the user: a context is a named server address with everything needed to connect to it. It
-// knows no flags and makes no connections.
+// Package contexts stores connection settings in a file of the user: a context is a named server address with
+// everything needed to connect to it. It knows no flags and makes no connections.
 package contexts
 
 import (

@@ -35,7 +35,8 @@ type database struct {
 }
 
 func dsnFlag(flags *pflag.FlagSet, file *string) {
-	flags.StringVar(file, "dsn-file", "", "file with the database: postgres://USER:PASSWORD@HOST/DB, mysql://USER:PASSWORD@HOST/DB or sqlite:FILE; only its owner may read it")
+	flags.StringVar(file, "dsn-file", "", "file with the database: postgres://USER:PASSWORD@HOST/DB, mysql://USER:PASSWORD@HOST/DB or "+
+		"sqlite:FILE; only its owner may read it")
 }
 
 // open opens the database of a DSN file. Errors don't reveal the file's content, which includes a password.

@@ -54,13 +54,15 @@ func TestOpenSQLite(t *testing.T) {
 
 func TestMySQLConfig(t *testing.T) {
 	c, err := mysqlConfig("mysql://re%40lay:p%2F%40s:s@db:3307/my%2Fshop?tls=true&readTimeout=5s")
-	if err != nil || c.User != "re@lay" || c.Passwd != "p/@s:s" || c.Net != "tcp" || c.Addr != "db:3307" || c.DBName != "my/shop" || c.TLSConfig != "true" || c.ReadTimeout != 5e9 {
+	if err != nil || c.User != "re@lay" || c.Passwd != "p/@s:s" || c.Net != "tcp" || c.Addr != "db:3307" || c.DBName != "my/shop" ||
+		c.TLSConfig != "true" || c.ReadTimeout != 5e9 {
 		t.Errorf("mysqlConfig = %+v, %v", c, err)
 	}
 	if c, err := mysqlConfig("mysql://relay@db/shop"); err != nil || c.Addr != "db:3306" {
 		t.Errorf("mysqlConfig without a port = %+v, %v, want port 3306", c, err)
 	}
-	for _, bad := range []string{"mysql://db/shop", "mysql://relay@db", "mysql://relay@db/", "mysql://relay@/shop", "mysql://relay@db/shop?readTimeout=soon", "mysql://relay@db:x/shop"} {
+	for _, bad := range []string{"mysql://db/shop", "mysql://relay@db", "mysql://relay@db/", "mysql://relay@/shop",
+		"mysql://relay@db/shop?readTimeout=soon", "mysql://relay@db:x/shop"} {
 		if c, err := mysqlConfig(bad); err == nil {
 			t.Errorf("mysqlConfig(%s) = %+v, want an error", bad, c)
 		}

@@ -26,10 +26,12 @@ type figures struct {
 var (
 	upDesc      = prometheus.NewDesc("pawl_outbox_up", "Whether the database answered the relay's question for this scrape.", nil, nil)
 	waitingDesc = prometheus.NewDesc("pawl_outbox_waiting_rows", "Rows that are committed and not enqueued yet.", nil, nil)
-	oldestDesc  = prometheus.NewDesc("pawl_outbox_oldest_row_seconds", "For how long the first of those rows has waited; 0 if there is none.", nil, nil)
-	deadDesc    = prometheus.NewDesc("pawl_outbox_dead_rows", "Rows that the server has refused for good.", nil, nil)
-	activeDesc  = prometheus.NewDesc("pawl_outbox_relay_active", "Whether this relay holds the lease.", nil, nil)
-	rowsDesc    = prometheus.NewDesc("pawl_outbox_rows_total", "Rows that this relay has dealt with: enqueued, repeated (the task was there), or dead.", []string{"result"}, nil)
+	oldestDesc  = prometheus.NewDesc("pawl_outbox_oldest_row_seconds", "For how long the first of those rows has waited; 0 if there is none.",
+		nil, nil)
+	deadDesc   = prometheus.NewDesc("pawl_outbox_dead_rows", "Rows that the server has refused for good.", nil, nil)
+	activeDesc = prometheus.NewDesc("pawl_outbox_relay_active", "Whether this relay holds the lease.", nil, nil)
+	rowsDesc   = prometheus.NewDesc("pawl_outbox_rows_total",
+		"Rows that this relay has dealt with: enqueued, repeated (the task was there), or dead.", []string{"result"}, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -79,7 +81,8 @@ func serveMetrics(ctx context.Context, addr string, f *figures, log *slog.Logger
 	if err != nil {
 		return nil, err
 	}
-	server := &http.Server{Handler: f.handler(), ReadHeaderTimeout: scrapeTime, ReadTimeout: scrapeTime, WriteTimeout: 2 * scrapeTime, IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10}
+	server := &http.Server{Handler: f.handler(), ReadHeaderTimeout: scrapeTime, ReadTimeout: scrapeTime, WriteTimeout: 2 * scrapeTime,
+		IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -48,14 +48,16 @@ func TestMetrics(t *testing.T) {
 		(&figures{box, relay}).handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 		return w.Body.String()
 	}
-	for _, want := range []string{"pawl_outbox_up 1\n", "pawl_outbox_waiting_rows 2\n", "pawl_outbox_dead_rows 1\n", "pawl_outbox_relay_active 0\n",
-		"pawl_outbox_oldest_row_seconds 8", `pawl_outbox_rows_total{result="enqueued"} 0`, `pawl_outbox_rows_total{result="repeated"} 0`, `pawl_outbox_rows_total{result="dead"} 0`} {
+	for _, want := range []string{"pawl_outbox_up 1\n", "pawl_outbox_waiting_rows 2\n", "pawl_outbox_dead_rows 1\n",
+		"pawl_outbox_relay_active 0\n", "pawl_outbox_oldest_row_seconds 8", `pawl_outbox_rows_total{result="enqueued"} 0`,
+		`pawl_outbox_rows_total{result="repeated"} 0`, `pawl_outbox_rows_total{result="dead"} 0`} {
 		if !strings.Contains(page(), "\n"+want) {
 			t.Errorf("the page lacks %q:\n%s", want, page())
 		}
 	}
 	_ = db.Close()
-	if p := page(); !strings.Contains(p, "\npawl_outbox_up 0\n") || strings.Contains(p, "rows 2") || !strings.Contains(p, "pawl_outbox_relay_active 0") {
+	if p := page(); !strings.Contains(p, "\npawl_outbox_up 0\n") || strings.Contains(p, "rows 2") ||
+		!strings.Contains(p, "pawl_outbox_relay_active 0") {
 		t.Errorf("the page without the database is\n%s", p)
 	}
 }

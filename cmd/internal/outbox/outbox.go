@@ -1,5 +1,5 @@
-// Package outbox implements the program pawl-outbox: the outbox's tables, the relay as a process of its own, and the outbox's status. It imports the database
-// drivers, a choice that the SDK's package outbox leaves to its users.
+// Package outbox implements the program pawl-outbox: the outbox's tables, the relay as a process of its own, and the
+// outbox's status. It imports the database drivers, a choice that the SDK's package outbox leaves to its users.
 package outbox
 
 import (

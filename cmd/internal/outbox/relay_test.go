@@ -56,7 +56,8 @@ func TestRelayWithoutDatabaseServesMetrics(t *testing.T) {
 		}
 		page, err := io.ReadAll(res.Body)
 		_ = res.Body.Close()
-		if err != nil || !strings.Contains(string(page), "\npawl_outbox_up 0\n") || !strings.Contains(string(page), "\npawl_outbox_relay_active 0\n") {
+		if err != nil || !strings.Contains(string(page), "\npawl_outbox_up 0\n") || !strings.Contains(string(page),
+			"\npawl_outbox_relay_active 0\n") {
 			t.Errorf("the metrics are %v,\n%s", err, page)
 		}
 	}

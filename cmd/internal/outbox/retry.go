@@ -75,8 +75,8 @@ func seqsOf(args []string) (seqs []int64, err error) {
 	return seqs, nil
 }
 
-// retryAll puts back the rows that are dead when it is called, retryStep at a time. It lists them first: a row that dies again meanwhile is dead
-// under a new number, and would otherwise be put back for as long as it dies.
+// retryAll puts back the rows that are dead when it is called, retryStep at a time. It lists them first: a row that
+// dies again meanwhile is dead under a new number, and would otherwise be put back for as long as it dies.
 func retryAll(ctx context.Context, box *outbox.Outbox) (n int64, err error) {
 	seqs, err := deadRows(ctx, box)
 	if err != nil {

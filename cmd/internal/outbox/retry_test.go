@@ -46,7 +46,8 @@ func TestRetryAllEnds(t *testing.T) {
 		t.Errorf("retryAll = %d, %v, want 501", n, err)
 	}
 	var first, last, rows int
-	if err := db.QueryRowContext(t.Context(), "SELECT min(seq), max(seq), count(*) FROM pawl_outbox_dead").Scan(&first, &last, &rows); err != nil {
+	if err := db.QueryRowContext(t.Context(), "SELECT min(seq), max(seq), count(*) FROM pawl_outbox_dead").Scan(&first, &last,
+		&rows); err != nil {
 		t.Fatal(err)
 	}
 	if first != 502 || last != 1002 || rows != 501 {

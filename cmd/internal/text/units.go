@@ -23,7 +23,8 @@ func Ago(t, now time.Time) string {
 var spanUnits = []struct {
 	unit, below time.Duration
 	name        string
-}{{time.Millisecond, time.Second, "ms"}, {time.Second, 2 * time.Minute, "s"}, {time.Minute, 2 * time.Hour, "m"}, {time.Hour, 48 * time.Hour, "h"}}
+}{{time.Millisecond, time.Second, "ms"}, {time.Second, 2 * time.Minute, "s"}, {time.Minute, 2 * time.Hour, "m"},
+	{time.Hour, 48 * time.Hour, "h"}}
 
 // Span formats a duration in its largest suitable unit, rounded to the nearest: 90 days less a moment is 90d.
 func Span(d time.Duration) string {

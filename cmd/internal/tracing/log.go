@@ -13,8 +13,8 @@ import (
 // outageEvery is the minimum time between two log lines about failing exports.
 const outageEvery = time.Minute
 
-// watchedExporter logs when spans stop arriving, and when they arrive again, instead of logging every batch. Spans lost in an outage that begins
-// within outageEvery of the last one are counted with the next outage that is logged.
+// watchedExporter logs when spans stop arriving, and when they arrive again, instead of logging every batch. Spans lost
+// in an outage that begins within outageEvery of the last one are counted with the next outage that is logged.
 type watchedExporter struct {
 	sdktrace.SpanExporter
 	log *slog.Logger

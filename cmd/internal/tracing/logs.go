@@ -95,8 +95,8 @@ func (l *logExporter) export(ctx context.Context, records []slog.Record) (reject
 
 // rejectedOf returns how many records of an export the collector will never take; not final: it may take all of them later.
 //
-// It takes none of a batch that is invalid, too large or makes it fail; its other refusals are about credentials, addresses and rates, which
-// operators mend. The exporters have no types for these errors.
+// It takes none of a batch that is invalid, too large or makes it fail; its other refusals are about credentials,
+// addresses and rates, which operators mend. The exporters have no types for these errors.
 func rejectedOf(err error, records int) (rejected int, final bool) {
 	if err == nil {
 		return 0, false

@@ -60,7 +60,8 @@ func (c *logCollector) Export(_ context.Context, r *collectorv1.ExportLogsServic
 		}
 		for _, scope := range from.GetScopeLogs() {
 			for _, l := range scope.GetLogRecords() {
-				line := fmt.Sprintf("%s %d %s %s %s: %s", service, l.GetTimeUnixNano(), l.GetSeverityNumber(), l.GetSeverityText(), l.GetEventName(), l.GetBody().GetStringValue())
+				line := fmt.Sprintf("%s %d %s %s %s: %s", service, l.GetTimeUnixNano(), l.GetSeverityNumber(), l.GetSeverityText(), l.GetEventName(),
+					l.GetBody().GetStringValue())
 				for _, a := range l.GetAttributes() {
 					line += fmt.Sprintf(" %s=%v%d%t", a.GetKey(), a.GetValue().GetStringValue(), a.GetValue().GetIntValue(), a.GetValue().GetBoolValue())
 				}
@@ -69,7 +70,8 @@ func (c *logCollector) Export(_ context.Context, r *collectorv1.ExportLogsServic
 		}
 	}
 	if c.partly {
-		return &collectorv1.ExportLogsServiceResponse{PartialSuccess: &collectorv1.ExportLogsPartialSuccess{RejectedLogRecords: 1, ErrorMessage: "too old"}}, nil
+		return &collectorv1.ExportLogsServiceResponse{PartialSuccess: &collectorv1.ExportLogsPartialSuccess{RejectedLogRecords: 1,
+			ErrorMessage: "too old"}}, nil
 	}
 	return &collectorv1.ExportLogsServiceResponse{}, nil
 }
@@ -96,8 +98,9 @@ func (c *logCollector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(out)
 }
 
-// Records arrive with all that they hold, over both protocols. A failure is returned, so that the records are sent again, and an outage logs two lines.
-// What the collector rejects for good, all or some of it, is logged, counted and not sent again.
+// Records arrive with all that they hold, over both protocols. A failure is returned, so that the records are sent
+// again, and an outage logs two lines. What the collector rejects for good, all or some of it, is logged, counted and
+// not sent again.
 func TestLogsAreExported(t *testing.T) {
 	c := &logCollector{}
 	web := httptest.NewServer(c)
@@ -122,7 +125,8 @@ func TestLogsAreExported(t *testing.T) {
 			defer stop()
 			r := slog.NewRecord(time.Unix(1, 5), slog.LevelWarn, "a caller was refused", 0)
 			r.AddAttrs(slog.String("event", "refusals"), slog.Int("left_out", 7), slog.Bool("unverified", true))
-			want := "pawl 1000000005 SEVERITY_NUMBER_WARN WARN pawl.refusals: a caller was refused event=refusals0false left_out=7false unverified=0true"
+			want := "pawl 1000000005 SEVERITY_NUMBER_WARN WARN pawl.refusals: a caller was refused event=refusals0false left_out=7false " +
+				"unverified=0true"
 			ended, end := context.WithCancel(t.Context())
 			end()
 			if rejected, err := export(ended, []slog.Record{r}); rejected != 0 || err == nil || lines.Len() != 0 {
@@ -147,7 +151,8 @@ func TestLogsAreExported(t *testing.T) {
 			if got := c.take(); len(got) != 1 {
 				t.Errorf("after an outage arrived %q", got)
 			}
-			if log := lines.String(); strings.Count(log, "\n") != 2 || !strings.Contains(log, `level=WARN msg="audit events are not exported: they wait" error=`) ||
+			if log := lines.String(); strings.Count(log, "\n") != 2 ||
+				!strings.Contains(log, `level=WARN msg="audit events are not exported: they wait" error=`) ||
 				!strings.Contains(log, `level=INFO msg="audit events are exported again" after=`) {
 				t.Errorf("the log is\n%s", log)
 			}
@@ -182,7 +187,8 @@ func TestRejectedBatches(t *testing.T) {
 	}
 }
 
-// Log records are exported only if a variable for them, or for all signals, asks for it. Invalid settings are refused by name, and reveal nothing.
+// Log records are exported only if a variable for them, or for all signals, asks for it. Invalid settings are refused
+// by name, and reveal nothing.
 func TestLogSettings(t *testing.T) {
 	const otlp = "OTEL_EXPORTER_OTLP_"
 	for _, c := range []struct {
@@ -201,8 +207,10 @@ func TestLogSettings(t *testing.T) {
 		{"OTEL_LOGS_EXPORTER=otlp", true, ""},
 		{"OTEL_LOGS_EXPORTER=console", false, `OTEL_LOGS_EXPORTER="console" is neither otlp nor none`},
 		{"OTEL_LOGRECORD_ATTRIBUTE_COUNT_LIMIT=nonsense", false, ""}, // nothing is exported
-		{otlp + "ENDPOINT=http://a OTEL_LOGRECORD_ATTRIBUTE_COUNT_LIMIT=nonsense", false, `OTEL_LOGRECORD_ATTRIBUTE_COUNT_LIMIT="nonsense" is not a number`},
-		{otlp + "ENDPOINT=http://a OTEL_LOGRECORD_ATTRIBUTE_VALUE_LENGTH_LIMIT=-2", false, `OTEL_LOGRECORD_ATTRIBUTE_VALUE_LENGTH_LIMIT="-2" is not a number`},
+		{otlp + "ENDPOINT=http://a OTEL_LOGRECORD_ATTRIBUTE_COUNT_LIMIT=nonsense", false,
+			`OTEL_LOGRECORD_ATTRIBUTE_COUNT_LIMIT="nonsense" is not a number`},
+		{otlp + "ENDPOINT=http://a OTEL_LOGRECORD_ATTRIBUTE_VALUE_LENGTH_LIMIT=-2", false,
+			`OTEL_LOGRECORD_ATTRIBUTE_VALUE_LENGTH_LIMIT="-2" is not a number`},
 		{otlp + "LOGS_ENDPOINT=localhost:4318", false, otlp + `LOGS_ENDPOINT: "localhost:4318" is not a URL`},
 		{otlp + "ENDPOINT=http://a " + otlp + "LOGS_PROTOCOL=http/json", false, otlp + `LOGS_PROTOCOL="http/json" is neither`},
 		{otlp + "ENDPOINT=http://a " + otlp + "LOGS_HEADERS=a=secret%zz", false, otlp + "LOGS_HEADERS: the value of header 1 (a)"},
@@ -214,7 +222,8 @@ func TestLogSettings(t *testing.T) {
 				t.Setenv(name, value)
 			}
 			export, stop, err := Logs(t.Context(), "pawl", slog.New(slog.DiscardHandler))
-			if c.refuse == "" && err != nil || c.refuse != "" && (err == nil || !strings.Contains(err.Error(), c.refuse) || strings.Contains(err.Error(), "secret")) {
+			if c.refuse == "" && err != nil || c.refuse != "" && (err == nil || !strings.Contains(err.Error(), c.refuse) ||
+				strings.Contains(err.Error(), "secret")) {
 				t.Errorf("got error %v, want %q", err, c.refuse)
 			}
 			if (export != nil) != c.exports {

@@ -13,8 +13,8 @@ import (
 	"github.com/pawlq/pawl/cmd/internal/cli"
 )
 
-// OpenTelemetry's packages ignore invalid settings, most of them silently, and proceed as if they were not set. So these settings are checked first,
-// by the rules that the packages apply.
+// OpenTelemetry's packages ignore invalid settings, most of them silently, and proceed as if they were not set. So
+// these settings are checked first, by the rules that the packages apply.
 
 // otelSetting is an environment variable. rule returns what is wrong with a value, or "".
 type otelSetting struct {
@@ -35,7 +35,8 @@ var exporterSettings = []otelSetting{
 
 // traceSettings and logSettings have full names.
 var traceSettings = []otelSetting{
-	{name: "OTEL_TRACES_SAMPLER", rule: oneOfRule(append([]string{"always_on", "always_off", "parentbased_always_on", "parentbased_always_off"}, ratioSamplers...)...)},
+	{name: "OTEL_TRACES_SAMPLER", rule: oneOfRule(append([]string{"always_on", "always_off", "parentbased_always_on",
+		"parentbased_always_off"}, ratioSamplers...)...)},
 	{name: "OTEL_TRACES_SAMPLER_ARG", rule: samplerArgRule},
 	{name: "OTEL_BSP_SCHEDULE_DELAY", rule: wholeRule("milliseconds", 1, 3_600_000)},
 	{name: "OTEL_BSP_EXPORT_TIMEOUT", rule: wholeRule("milliseconds", 1, 3_600_000)},
@@ -142,8 +143,8 @@ func samplerArgRule(value string) string {
 	return ""
 }
 
-// endpointRule accepts only what both protocols understand. A scheme is required: without it, OpenTelemetry takes HOST for the scheme, or drops the
-// setting.
+// endpointRule accepts only what both protocols understand. A scheme is required: without it, OpenTelemetry takes HOST
+// for the scheme, or drops the setting.
 func endpointRule(value string) string {
 	u, err := url.Parse(value)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {

@@ -37,11 +37,13 @@ func TestTraceSettings(t *testing.T) {
 		{"bad attributes", env{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_RESOURCE_ATTRIBUTES": "a"}, false, "OTEL_RESOURCE_ATTRIBUTES"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			for _, name := range []string{envDisabled, "OTEL_TRACES_EXPORTER", envEndpoint, envTracesEndpoint, envProtocol, envTracesProtocol, "OTEL_RESOURCE_ATTRIBUTES"} {
+			for _, name := range []string{envDisabled, "OTEL_TRACES_EXPORTER", envEndpoint, envTracesEndpoint, envProtocol, envTracesProtocol,
+				"OTEL_RESOURCE_ATTRIBUTES"} {
 				t.Setenv(name, c.env[name])
 			}
 			provider, err := open(t.Context(), "pawl", slog.New(slog.DiscardHandler))
-			if c.refuse != "" && (err == nil || !strings.Contains(err.Error(), c.refuse)) || c.refuse == "" && err != nil || (provider != nil) != c.on {
+			if c.refuse != "" && (err == nil || !strings.Contains(err.Error(), c.refuse)) || c.refuse == "" && err != nil ||
+				(provider != nil) != c.on {
 				t.Errorf("tracing enabled is %t, error %v, want %t, %q", provider != nil, err, c.on, c.refuse)
 			}
 			if provider != nil {
@@ -65,7 +67,8 @@ func TestInvalidTraceSettings(t *testing.T) {
 		{"OTEL_TRACES_SAMPLER=traceidratio OTEL_TRACES_SAMPLER_ARG=7", `OTEL_TRACES_SAMPLER_ARG="7" is not a part of all traces from 0 to 1`},
 		{"OTEL_TRACES_SAMPLER=traceidratio OTEL_TRACES_SAMPLER_ARG=NaN", `SAMPLER_ARG="NaN" is not`},
 		{"OTEL_TRACES_SAMPLER=traceidratio OTEL_TRACES_SAMPLER_ARG=abc", `SAMPLER_ARG="abc" is not`},
-		{"OTEL_TRACES_SAMPLER_ARG=0.1", `SAMPLER_ARG="0.1" is for the samplers traceidratio and parentbased_traceidratio, but OTEL_TRACES_SAMPLER is ""`},
+		{"OTEL_TRACES_SAMPLER_ARG=0.1", `SAMPLER_ARG="0.1" is for the samplers traceidratio and parentbased_traceidratio, but ` +
+			`OTEL_TRACES_SAMPLER is ""`},
 		{otlp + "ENDPOINT=localhost:4318", otlp + `ENDPOINT: "localhost:4318" is not a URL: want http://HOST:PORT`},
 		{otlp + "ENDPOINT=127.0.0.1:4317 " + otlp + "PROTOCOL=grpc", otlp + `ENDPOINT: "127.0.0.1:4317" is not a URL`},
 		{otlp + "ENDPOINT=ftp://a", `"ftp://a" is not a URL`},

@@ -25,8 +25,9 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 )
 
-// Traces are exported only if one of the standard OTEL_* variables asks for it. The variables read here decide whether and how. OpenTelemetry's own
-// packages read those for the endpoint, headers, timeouts, the sampler, limits and the resource, once checkSettings has found them valid.
+// Traces are exported only if one of the standard OTEL_* variables asks for it. The variables read here decide whether
+// and how. OpenTelemetry's own packages read those for the endpoint, headers, timeouts, the sampler, limits and the
+// resource, once checkSettings has found them valid.
 const envDisabled = "OTEL_SDK_DISABLED"
 
 // The signals, as the variables have them.
@@ -38,8 +39,9 @@ const (
 // flushTimeout bounds how long a command waits for the collector when it ends.
 const flushTimeout = 3 * time.Second
 
-// Start makes a command part of a trace: it continues the one in the environment (TRACEPARENT), and exports spans until stop is called. service is
-// the service name in the traces, unless OTEL_SERVICE_NAME overrides it. Export failures go to log.
+// Start makes a command part of a trace: it continues the one in the environment (TRACEPARENT), and exports spans until
+// stop is called. service is the service name in the traces, unless OTEL_SERVICE_NAME overrides it. Export failures go
+// to log.
 func Start(a *cli.App, cmd *cobra.Command, service string, log *slog.Logger) (stop func(), err error) {
 	cmd.SetContext(propagation.TraceContext{}.Extract(cmd.Context(), envCarrier{}))
 	provider, err := open(cmd.Context(), service, log)

@@ -52,8 +52,10 @@ func TestExportFindsWhatIsRejected(t *testing.T) {
 			records = append(records, slog.NewRecord(time.Time{}, slog.LevelInfo, string(one), 0))
 		}
 		err := tr.Export(t.Context(), records)
-		if !errors.Is(err, c.err) || sent > c.sent || err == nil && (got != c.want || tr.Lost() != uint64(len(all)-len(c.want))) || err != nil && tr.Lost() != 0 {
-			t.Errorf("a collector that rejects %q gets %q by %d calls, %v; %d are lost, want %q, %v", c.rejects, got, sent, err, tr.Lost(), c.want, c.err)
+		if !errors.Is(err, c.err) || sent > c.sent || err == nil && (got != c.want || tr.Lost() != uint64(len(all)-len(c.want))) ||
+			err != nil && tr.Lost() != 0 {
+			t.Errorf("a collector that rejects %q gets %q by %d calls, %v; %d are lost, want %q, %v", c.rejects, got, sent, err,
+				tr.Lost(), c.want, c.err)
 		}
 	}
 }

@@ -1,9 +1,9 @@
-// Package trail records events that change nothing: who logged in, who was refused, and who read payloads. Each is one line of the process's
-// log, and one record for a function that sends it elsewhere.
+// Package trail records events that change nothing: who logged in, who was refused, and who read payloads. Each is one
+// line of the process's log, and one record for a function that sends it elsewhere.
 //
-// It is apart from the audit log, which is replicated and kept: strangers can cause millions of refusals, and must not fill that, nor displace
-// evidence in it. Here everything is bounded: the rate of each caller's events, and the queue of those that wait to be sent. What is left out is
-// counted. It knows neither requests nor tokens.
+// It is apart from the audit log, which is replicated and kept: strangers can cause millions of refusals, and must not
+// fill that, nor displace evidence in it. Here everything is bounded: the rate of each caller's events, and the queue
+// of those that wait to be sent. What is left out is counted. It knows neither requests nor tokens.
 package trail
 
 import (

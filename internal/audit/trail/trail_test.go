@@ -80,7 +80,8 @@ func (l *logLines) Reset() {
 
 func newTrail(c *collector, kinds ...Kind) (*Trail, *logLines) {
 	var lines logLines
-	cfg := Config{Kinds: kinds, Log: slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+	cfg := Config{Kinds: kinds, Log: slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{ReplaceAttr: func(_ []string,
+		a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}
 		}
@@ -92,7 +93,8 @@ func newTrail(c *collector, kinds ...Kind) (*Trail, *logLines) {
 	return New(cfg), &lines
 }
 
-// An event is one line, with what is known of it, in one form for the log and the collector. Only the kinds that were asked for are recorded.
+// An event is one line, with what is known of it, in one form for the log and the collector. Only the kinds that were
+// asked for are recorded.
 func TestEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &collector{}
@@ -110,7 +112,8 @@ level=WARN msg="a caller was refused" event=refusals code=unauthenticated reason
 		ctx, cancel := context.WithCancel(t.Context())
 		go tr.Run(ctx)
 		pass(2 * gatherFor)
-		if len(c.records) != 2 || c.records[0] != "a visitor logged in event=logins code=ok actor=lena namespace=team interface=ui address=192.0.2.1" {
+		if len(c.records) != 2 || c.records[0] != "a visitor logged in event=logins code=ok actor=lena namespace=team interface=ui "+
+			"address=192.0.2.1" {
 			t.Errorf("exported: %q", c.records)
 		}
 		if n := tr.Counts(); len(n) != 2 || n["logins"] != (Counts{1, 0}) || n["refusals"] != (Counts{1, 0}) {
@@ -121,8 +124,8 @@ level=WARN msg="a caller was refused" event=refusals code=unauthenticated reason
 	})
 }
 
-// A caller who causes too many events is recorded at a rate, with the number of those left out, and hides nobody else's. Those left out last are
-// told of even if the caller stops.
+// A caller who causes too many events is recorded at a rate, with the number of those left out, and hides nobody
+// else's. Those left out last are told of even if the caller stops.
 func TestRates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr, lines := newTrail(nil, Login, Refusal)
@@ -134,7 +137,8 @@ func TestRates(t *testing.T) {
 			t.Errorf("%d lines at once, want %d", n, atOnce)
 		}
 		lines.Reset()
-		for _, e := range []Event{{Kind: Login, Actor: "lena", Token: "team/lena"}, {Kind: Refusal, Actor: "lena", Token: "team/lena"}, {Kind: Refusal, Actor: "lena", Token: "other/lena"}, {Kind: Login, Actor: "lena"}} {
+		for _, e := range []Event{{Kind: Login, Actor: "lena", Token: "team/lena"}, {Kind: Refusal, Actor: "lena", Token: "team/lena"},
+			{Kind: Refusal, Actor: "lena", Token: "other/lena"}, {Kind: Login, Actor: "lena"}} {
 			if tr.Record(e); strings.Count(lines.String(), "\n") != 1 || strings.Contains(lines.String(), "left_out") {
 				t.Errorf("beside a flood, %+v is logged as %q", e, lines)
 			}

@@ -1,5 +1,5 @@
-// Package delivery decides which messages of a shard's outbox are sent when, so that a destination that does not take them delays no other. It knows
-// neither what they say nor how they travel.
+// Package delivery decides which messages of a shard's outbox are sent when, so that a destination that does not take
+// them delays no other. It knows neither what they say nor how they travel.
 package delivery
 
 import (
@@ -21,16 +21,18 @@ const (
 	laneWait = time.Second
 	// maxTries bounds the queues that are tried at the same time, and so the messages in memory.
 	maxTries = 16
-	// maxTried bounds the messages whose attempts are remembered, besides those that panicked: more fail only when a shard is lost, and then any of
-	// them is representative.
+	// maxTried bounds the messages whose attempts are remembered, besides those that panicked: more fail only when a shard
+	// is lost, and then any of them is representative.
 	maxTried = 1000
 )
 
-// A message that makes its shard panic is not sent again for a while: each panic costs the shard's leader its memory. It is not set apart, because it
-// may be sound: a release that does not panic takes it. The pause doubles from panicPause to PanicLongPause.
+// A message that makes its shard panic is not sent again for a while: each panic costs the shard's leader its memory.
+// It is not set apart, because it may be sound: a release that does not panic takes it. The pause doubles from
+// panicPause to PanicLongPause.
 const panicPause, PanicLongPause = 10 * time.Second, time.Hour
 
-// Destination is where messages go: a queue in a shard; or, if Queue is "", what else is in a shard for a namespace; or a shard, if Namespace is "" too.
+// Destination is where messages go: a queue in a shard; or, if Queue is "", what else is in a shard for a namespace; or
+// a shard, if Namespace is "" too.
 type Destination struct {
 	Shard            uint32
 	Namespace, Queue string
@@ -42,11 +44,12 @@ type Message struct {
 	To Destination
 }
 
-// Lanes are the lanes of a sender. Each shard has a lane, with one batch on its way at a time. Messages that are refused for now, while their shard takes
-// others, wait in a lane of their own destination. If a shard takes nothing, all that is for it waits in its lane.
+// Lanes are the lanes of a sender. Each shard has a lane, with one batch on its way at a time. Messages that are
+// refused for now, while their shard takes others, wait in a lane of their own destination. If a shard takes nothing,
+// all that is for it waits in its lane.
 //
-// A sender goes through its messages in passes, in order. Only one pass runs at a time; batches may end at any time. What a pass leaves out for a
-// destination, it does not overtake with a later message for it.
+// A sender goes through its messages in passes, in order. Only one pass runs at a time; batches may end at any time.
+// What a pass leaves out for a destination, it does not overtake with a later message for it.
 type Lanes struct {
 	mu      sync.Mutex            // guards the fields below
 	all     map[Destination]*lane // those with a batch, and those that wait
@@ -124,8 +127,9 @@ func (l *Lanes) Ended() uint64 {
 	return l.ended
 }
 
-// Assign divides messages into batches, those first that can be sent at once. It leaves out messages that wait: until due, unless that is zero; or
-// until a batch ends. If ok is false, the messages must be read again: some of them may have been delivered while they were read.
+// Assign divides messages into batches, those first that can be sent at once. It leaves out messages that wait: until
+// due, unless that is zero; or until a batch ends. If ok is false, the messages must be read again: some of them may
+// have been delivered while they were read.
 func (l *Lanes) Assign(messages []Message, ended uint64, now time.Time) (batches []*Batch, due time.Time, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -233,8 +237,8 @@ func (l *Lanes) waitLocked(ctx context.Context, of *lane) {
 	}
 }
 
-// End records that a batch was sent. failed are the messages that must be sent again, in order. recorded: it has been recorded that the others need
-// not be. again means that another pass should begin.
+// End records that a batch was sent. failed are the messages that must be sent again, in order. recorded: it has been
+// recorded that the others need not be. again means that another pass should begin.
 func (l *Lanes) End(b *Batch, failed []Failure, recorded bool) (again bool) {
 	away := !recorded || len(failed) == len(b.messages) && !slices.ContainsFunc(failed, func(f Failure) bool { return f.Answered })
 	l.mu.Lock()

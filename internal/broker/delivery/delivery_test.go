@@ -13,7 +13,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// world is a sender. Its messages are named "shard/queue", or "shard/" if they are no tasks. Each is another message, unless "#" and an id follows.
+// world is a sender. Its messages are named "shard/queue", or "shard/" if they are no tasks. Each is another message,
+// unless "#" and an id follows.
 type world struct {
 	t      *testing.T
 	lanes  Lanes
@@ -250,7 +251,8 @@ func TestTriesAreBounded(t *testing.T) {
 	})
 }
 
-// A pass does not overtake what it has left out: messages for one destination are sent in order, even if a lane becomes free between two pages.
+// A pass does not overtake what it has left out: messages for one destination are sent in order, even if a lane becomes
+// free between two pages.
 func TestPassOvertakesNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		b := w.pass("[0]", "1/a")
@@ -294,8 +296,8 @@ func TestFailedMessageIsNotOvertaken(t *testing.T) {
 	})
 }
 
-// A message has one lane at a time, also if its queue moves to another shard. Those behind it do not overtake it. The end of its batch makes all of
-// them due: from then on none of them is on its way.
+// A message has one lane at a time, also if its queue moves to another shard. Those behind it do not overtake it. The
+// end of its batch makes all of them due: from then on none of them is on its way.
 func TestMessageOfAQueueThatMoves(t *testing.T) {
 	inWorld(t, func(w *world) {
 		b := w.pass("[0]", "1/a#m")

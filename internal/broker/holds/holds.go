@@ -1,5 +1,5 @@
-// Package holds records which backups hold a shard, and lets calls wait until none does. Every hold ends by itself. The package knows neither what is held nor
-// why.
+// Package holds records which backups hold a shard, and lets calls wait until none does. Every hold ends by itself. The
+// package knows neither what is held nor why.
 package holds
 
 import (

@@ -33,7 +33,8 @@ type lastPoll struct {
 	caller string
 }
 
-// Bounds on what is remembered. At a bound, old polls are dropped first, then all of them; the since fields record from when on polls are known.
+// Bounds on what is remembered. At a bound, old polls are dropped first, then all of them; the since fields record from
+// when on polls are known.
 const (
 	maxPolledQueues = 10_000
 	maxPolledTypes  = 100       // sets of types of a queue

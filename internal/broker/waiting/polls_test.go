@@ -25,7 +25,8 @@ func TestPollsAreBounded(t *testing.T) {
 	stream.Call.Stream = true
 	a.Note(single, at(1))
 	a.Note(stream, at(2))
-	if got := a.Of(ns, "s", &claims).Polls; len(got) != 1 || got[0].Last != at(2) || got[0].Worker != "w1" || got[0].Called != at(1) || got[0].Caller != "w2" {
+	if got := a.Of(ns, "s", &claims).Polls; len(got) != 1 || got[0].Last != at(2) || got[0].Worker != "w1" || got[0].Called != at(1) ||
+		got[0].Caller != "w2" {
 		t.Errorf("polls of a stream after a single call: %+v", got)
 	}
 	a.Note(ask("q", "old", "w0"), at(0))
@@ -108,7 +109,8 @@ func TestPolledTypesAreBounded(t *testing.T) {
 	}
 	note("q", "5"+long, later)
 	if q := a.queues[queueKey{ns, "q"}]; len(q.byTypes) != 1 || q.since != later || a.bytes != maxQueueBytes/4 || q.bytes != a.bytes {
-		t.Errorf("beyond the bytes of a queue, %d polls of %d bytes are recorded since %v, %d bytes in all", len(q.byTypes), q.bytes, q.since, a.bytes)
+		t.Errorf("beyond the bytes of a queue, %d polls of %d bytes are recorded since %v, %d bytes in all", len(q.byTypes),
+			q.bytes, q.since, a.bytes)
 	}
 	for i := range maxPolledBytes/(maxQueueBytes/4) - 1 {
 		note(fmt.Sprint("full", i), "0"+long, later)

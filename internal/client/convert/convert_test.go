@@ -46,8 +46,10 @@ func TestScalars(t *testing.T) {
 // The client refuses what the broker would.
 func TestLimits(t *testing.T) {
 	for what, x := range map[string][2]int{
-		"a shard": {MaxShard, task.MaxShard}, "queues of a claim": {maxClaimQueues, task.MaxClaimQueues}, "types of a claim": {MaxClaimTypes, task.MaxClaimTypes},
-		"a weight": {maxWeight, task.MaxWeight}, "a progress text": {MaxProgressText, task.MaxProgressText}, "an error": {maxErrorText, task.MaxErrorText},
+		"a shard": {MaxShard, task.MaxShard}, "queues of a claim": {maxClaimQueues, task.MaxClaimQueues}, "types of a claim": {MaxClaimTypes,
+			task.MaxClaimTypes},
+		"a weight": {maxWeight, task.MaxWeight}, "a progress text": {MaxProgressText, task.MaxProgressText}, "an error": {maxErrorText,
+			task.MaxErrorText},
 	} {
 		if x[0] != x[1] {
 			t.Errorf("limit of %s: %d, but the broker has %d", what, x[0], x[1])
@@ -57,7 +59,8 @@ func TestLimits(t *testing.T) {
 
 // Each word of the protocol has a number. "" has 0, and other words are refused.
 func TestEnumNames(t *testing.T) {
-	for word, want := range map[pawltype.Priority]pawlv1.Priority{"": 0, "high": pawlv1.Priority_PRIORITY_HIGH, "low": pawlv1.Priority_PRIORITY_LOW} {
+	for word, want := range map[pawltype.Priority]pawlv1.Priority{"": 0, "high": pawlv1.Priority_PRIORITY_HIGH,
+		"low": pawlv1.Priority_PRIORITY_LOW} {
 		p, err := PriorityProto(word)
 		if err != nil || p != want || Priority(p) != word {
 			t.Errorf("PriorityProto(%q) = %s, %v, converted back to %q", word, p, err, Priority(p))
@@ -66,17 +69,20 @@ func TestEnumNames(t *testing.T) {
 	long := strings.Repeat("x", 65)
 	for _, word := range []string{"HIGH", "unspecified", long} {
 		_, err := PriorityProto(pawltype.Priority(word))
-		if want := fmt.Sprintf("priority: %q is not high, normal or low", word[:min(len(word), 64)]); !errors.Is(err, pawltype.ErrInvalidArgument) || !strings.HasSuffix(err.Error(), want) {
+		if want := fmt.Sprintf("priority: %q is not high, normal or low", word[:min(len(word), 64)]); !errors.Is(err,
+			pawltype.ErrInvalidArgument) || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%q: got %v, want %s", word, err, want)
 		}
 	}
 	states := []pawltype.State{pawltype.StateReady, pawltype.StateDead}
-	if got, err := StatesProto("states", states); err != nil || !slices.Equal(got, []pawlv1.State{pawlv1.State_STATE_READY, pawlv1.State_STATE_DEAD}) {
+	if got, err := StatesProto("states", states); err != nil || !slices.Equal(got, []pawlv1.State{pawlv1.State_STATE_READY,
+		pawlv1.State_STATE_DEAD}) {
 		t.Errorf("%v: got %v, %v", states, got, err)
 	}
 	for _, bad := range []string{"", "asleep", long} {
 		_, err := StatesProto("states", []pawltype.State{pawltype.StateReady, pawltype.State(bad)})
-		if want := fmt.Sprintf("states: %q is not a state", bad[:min(len(bad), 64)]); !errors.Is(err, pawltype.ErrInvalidArgument) || !strings.HasSuffix(err.Error(), want) {
+		if want := fmt.Sprintf("states: %q is not a state", bad[:min(len(bad), 64)]); !errors.Is(err, pawltype.ErrInvalidArgument) ||
+			!strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%q: got %v, want %s", bad, err, want)
 		}
 	}
@@ -144,16 +150,19 @@ func TestTask(t *testing.T) {
 	}
 	got := Tasks([]*pawlv1.Task{{
 		TaskId: "1", State: pawlv1.State_STATE_DEAD, Status: pawlv1.Status_STATUS_FAILED,
-		AttemptLog: []*pawlv1.Attempt{{Attempt: 1, Outcome: pawlv1.Outcome_OUTCOME_FAILED, Error: &pawlv1.TaskError{Message: "boom", Type: "t", Stack: "s"}}, {Attempt: 2}},
-		Unique:     &pawlv1.Unique{Key: new("u"), States: []pawlv1.State{pawlv1.State_STATE_READY}, OnConflict: pawlv1.OnConflict_ON_CONFLICT_REPLACE},
-		Parent:     &pawlv1.Parent{TaskId: "0", Result: []byte("r")},
-		Then:       []*pawlv1.Follower{{Type: "next", State: pawlv1.FollowerState_FOLLOWER_STATE_WAITING}},
+		AttemptLog: []*pawlv1.Attempt{{Attempt: 1, Outcome: pawlv1.Outcome_OUTCOME_FAILED, Error: &pawlv1.TaskError{Message: "boom", Type: "t",
+			Stack: "s"}}, {Attempt: 2}},
+		Unique: &pawlv1.Unique{Key: new("u"), States: []pawlv1.State{pawlv1.State_STATE_READY},
+			OnConflict: pawlv1.OnConflict_ON_CONFLICT_REPLACE},
+		Parent: &pawlv1.Parent{TaskId: "0", Result: []byte("r")},
+		Then:   []*pawlv1.Follower{{Type: "next", State: pawlv1.FollowerState_FOLLOWER_STATE_WAITING}},
 	}})[0]
 	want := &pawltype.Task{ID: "1", State: "dead", Status: "failed", Retry: pawltype.RetryPolicy{},
-		AttemptLog: []pawltype.Attempt{{Attempt: 1, Outcome: "failed", Error: &pawltype.Failure{Message: "boom", Type: "t", Stack: "s"}}, {Attempt: 2}},
-		Unique:     &pawltype.UniqueOpts{Key: "u", States: []pawltype.State{"ready"}, OnConflict: "replace"},
-		Parent:     &pawltype.Parent{TaskID: "0", Result: []byte("r")},
-		Then:       []pawltype.Follower{{Type: "next", State: "waiting"}}}
+		AttemptLog: []pawltype.Attempt{{Attempt: 1, Outcome: "failed", Error: &pawltype.Failure{Message: "boom", Type: "t", Stack: "s"}},
+			{Attempt: 2}},
+		Unique: &pawltype.UniqueOpts{Key: "u", States: []pawltype.State{"ready"}, OnConflict: "replace"},
+		Parent: &pawltype.Parent{TaskID: "0", Result: []byte("r")},
+		Then:   []pawltype.Follower{{Type: "next", State: "waiting"}}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -176,7 +185,8 @@ func TestPoliciesRoundTrip(t *testing.T) {
 		}
 	}
 	none := &pawlv1.RetryPolicy{Initial: durationpb.New(0), Max: durationpb.New(0), Jitter: proto.Float64(0)}
-	if got := RetryPolicyProto(pawltype.RetryPolicy{Initial: pawltype.NoWait, Max: pawltype.NoWait, Jitter: pawltype.NoJitter}); !proto.Equal(got, none) {
+	if got := RetryPolicyProto(pawltype.RetryPolicy{Initial: pawltype.NoWait, Max: pawltype.NoWait,
+		Jitter: pawltype.NoJitter}); !proto.Equal(got, none) {
 		t.Errorf("no wait and no jitter were sent as %v, want %v", got, none)
 	}
 	if got := RetryPolicy(nil); got != (pawltype.RetryPolicy{}) {
@@ -186,7 +196,8 @@ func TestPoliciesRoundTrip(t *testing.T) {
 	if p, err := UniqueProto(given); err != nil || !reflect.DeepEqual(*Unique(p), given) {
 		t.Errorf("%+v was decoded as %v, %v", given, p, err)
 	}
-	for field, bad := range map[string]pawltype.UniqueOpts{"unique.states": {States: []pawltype.State{"x"}}, "unique.on_conflict": {OnConflict: "x"}} {
+	for field, bad := range map[string]pawltype.UniqueOpts{"unique.states": {States: []pawltype.State{"x"}},
+		"unique.on_conflict": {OnConflict: "x"}} {
 		if p, err := UniqueProto(bad); p != nil || fieldOf(err) != field {
 			t.Errorf("UniqueProto(%+v) = %v, %v", bad, p, err)
 		}
@@ -196,8 +207,9 @@ func TestPoliciesRoundTrip(t *testing.T) {
 // An unknown state of a once key means to wait.
 func TestOnceAnswers(t *testing.T) {
 	for state, want := range map[pawlv1.OnceState]pawltype.OnceState{
-		pawlv1.OnceState_ONCE_STATE_RUN: pawltype.OnceRun, pawlv1.OnceState_ONCE_STATE_DONE: pawltype.OnceDone, pawlv1.OnceState_ONCE_STATE_FREE: pawltype.OnceFree,
-		pawlv1.OnceState_ONCE_STATE_HELD: pawltype.OnceHeld, 99: pawltype.OnceHeld, 0: pawltype.OnceHeld,
+		pawlv1.OnceState_ONCE_STATE_RUN: pawltype.OnceRun, pawlv1.OnceState_ONCE_STATE_DONE: pawltype.OnceDone,
+		pawlv1.OnceState_ONCE_STATE_FREE: pawltype.OnceFree, pawlv1.OnceState_ONCE_STATE_HELD: pawltype.OnceHeld, 99: pawltype.OnceHeld,
+		0: pawltype.OnceHeld,
 	} {
 		if got := OnceAnswer(&pawlv1.BeginOnceResponse{State: state}).State; got != want {
 			t.Errorf("%s: got %s, want %s", state, got, want)
@@ -219,11 +231,12 @@ func TestPages(t *testing.T) {
 		want  string
 		err   string
 	}{
-		"one page":       {map[string]page{"": {items: "ab"}}, 9, "ab", ""},
-		"three":          {map[string]page{"": {items: "ab", next: "1"}, "1": {next: "2"}, "2": {items: "c"}}, 9, "abc", ""},
-		"left":           {map[string]page{"": {items: "ab", next: "1"}}, 2, "ab", ""},
-		"fails":          {map[string]page{"": {items: "ab", next: "1"}, "1": {err: boom}}, 9, "ab", "boom"},
-		"stands still":   {map[string]page{"": {items: "ab", next: "1"}, "1": {items: "c", next: "1"}}, 9, "abc", "pawl: list makes no progress: the broker returned the same cursor twice"},
+		"one page": {map[string]page{"": {items: "ab"}}, 9, "ab", ""},
+		"three":    {map[string]page{"": {items: "ab", next: "1"}, "1": {next: "2"}, "2": {items: "c"}}, 9, "abc", ""},
+		"left":     {map[string]page{"": {items: "ab", next: "1"}}, 2, "ab", ""},
+		"fails":    {map[string]page{"": {items: "ab", next: "1"}, "1": {err: boom}}, 9, "ab", "boom"},
+		"stands still": {map[string]page{"": {items: "ab", next: "1"}, "1": {items: "c", next: "1"}}, 9, "abc",
+			"pawl: list makes no progress: the broker returned the same cursor twice"},
 		"left by itself": {map[string]page{"": {err: boom}}, 0, "", "boom"},
 	} {
 		got, failed, reads := "", "", 0
@@ -251,7 +264,8 @@ func TestPages(t *testing.T) {
 // A list that lacks something ends with an error that says what, after all that there is. One of figures doesn't.
 func TestIncompletePages(t *testing.T) {
 	pages := map[string]pawltype.Page[string]{
-		"": {Items: []string{"a"}, NextCursor: "1", Missing: Missing([]*pawlv1.Missing{{Shard: 3, Reason: "hangs"}, {Node: "n1"}})}, "1": {Items: []string{"b"}, Missing: Missing([]*pawlv1.Missing{{Node: "n2", Reason: "away"}, {Shard: 3, Reason: "has no leader"}})},
+		"":  {Items: []string{"a"}, NextCursor: "1", Missing: Missing([]*pawlv1.Missing{{Shard: 3, Reason: "hangs"}, {Node: "n1"}})},
+		"1": {Items: []string{"b"}, Missing: Missing([]*pawlv1.Missing{{Node: "n2", Reason: "away"}, {Shard: 3, Reason: "has no leader"}})},
 	}
 	read := func(cursor string) (pawltype.Page[string], error) { return pages[cursor], nil }
 	for _, c := range []struct {
@@ -263,7 +277,8 @@ func TestIncompletePages(t *testing.T) {
 		for item, err := range c.list {
 			if err != nil {
 				e, ok := errors.AsType[*pawltype.IncompleteError](err)
-				if want := slices.Concat(pages[""].Missing, pages["1"].Missing[:1]); !ok || !slices.Equal(e.Missing, want) || !errors.Is(err, pawltype.ErrUnavailable) {
+				if want := slices.Concat(pages[""].Missing, pages["1"].Missing[:1]); !ok || !slices.Equal(e.Missing, want) ||
+					!errors.Is(err, pawltype.ErrUnavailable) {
 					t.Errorf("%s: %#v, want an IncompleteError without %v", c.what, err, want)
 				}
 				item = strings.TrimPrefix(err.Error(), "pawl: unavailable: ")
@@ -279,7 +294,8 @@ func TestIncompletePages(t *testing.T) {
 // A page reports how far it searched, if the broker does.
 func TestPage(t *testing.T) {
 	id := func(p *pawlv1.Task) string { return p.GetTaskId() }
-	p := Page(&pawlv1.ListTasksResponse{Items: []*pawlv1.Task{{TaskId: "1"}, {TaskId: "2"}}, NextCursor: "c", Searched: &pawlv1.Searched{Rows: 7}}, id)
+	p := Page(&pawlv1.ListTasksResponse{Items: []*pawlv1.Task{{TaskId: "1"}, {TaskId: "2"}}, NextCursor: "c",
+		Searched: &pawlv1.Searched{Rows: 7}}, id)
 	if !slices.Equal(p.Items, []string{"1", "2"}) || p.NextCursor != "c" || p.Searched == nil || p.Searched.Rows != 7 {
 		t.Errorf("Page = %+v", p)
 	}

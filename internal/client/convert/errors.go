@@ -63,7 +63,8 @@ type unimplemented struct{ refused *pawltype.Error }
 func (e unimplemented) Error() string { return e.refused.Error() }
 func (e unimplemented) Unwrap() error { return e.refused }
 
-// Unimplemented reports whether the other side does not have the call: it is older, or not a broker but a load balancer without a route to one.
+// Unimplemented reports whether the other side does not have the call: it is older, or not a broker but a load balancer
+// without a route to one.
 func Unimplemented(err error) bool {
 	_, ok := errors.AsType[unimplemented](err)
 	return ok

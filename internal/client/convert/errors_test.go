@@ -37,8 +37,9 @@ func TestCallErrors(t *testing.T) {
 		"the context ended": {ended, refused(&pawlv1.Error{Code: "conflict"}), context.Canceled, "context canceled"},
 		"of a keyring":      {t.Context(), fmt.Errorf("seal: %w", own), own, own.Error()},
 		"not of gRPC":       {t.Context(), errors.New("boom"), pawltype.ErrInternal, "pawl: internal: boom"},
-		"with details":      {t.Context(), refused(&pawlv1.Error{Code: "stale_claim", Reason: "expired", Message: "late"}), pawltype.ErrStaleClaim, "pawl: stale_claim (expired): late"},
-		"without":           {t.Context(), status.Error(codes.NotFound, "gone"), pawltype.ErrNotFound, "pawl: not_found: gone"},
+		"with details": {t.Context(), refused(&pawlv1.Error{Code: "stale_claim", Reason: "expired", Message: "late"}),
+			pawltype.ErrStaleClaim, "pawl: stale_claim (expired): late"},
+		"without": {t.Context(), status.Error(codes.NotFound, "gone"), pawltype.ErrNotFound, "pawl: not_found: gone"},
 	} {
 		got := CallError(x.ctx, x.err)
 		if !errors.Is(got, x.want) || got != nil && got.Error() != x.text {
@@ -46,11 +47,13 @@ func TestCallErrors(t *testing.T) {
 		}
 	}
 	for code, want := range map[codes.Code]pawltype.ErrorCode{
-		codes.InvalidArgument: pawltype.ErrInvalidArgument, codes.OutOfRange: pawltype.ErrInvalidArgument, codes.Unimplemented: pawltype.ErrInvalidArgument,
-		codes.Unauthenticated: pawltype.ErrUnauthenticated, codes.PermissionDenied: pawltype.ErrPermissionDenied, codes.NotFound: pawltype.ErrNotFound,
-		codes.AlreadyExists: pawltype.ErrConflict, codes.FailedPrecondition: pawltype.ErrWrongState, codes.ResourceExhausted: pawltype.ErrRateLimited,
-		codes.Unavailable: pawltype.ErrUnavailable, codes.Canceled: pawltype.ErrUnavailable, codes.DeadlineExceeded: pawltype.ErrUnavailable, codes.Aborted: pawltype.ErrUnavailable,
-		codes.Internal: pawltype.ErrInternal, codes.DataLoss: pawltype.ErrInternal, codes.Unknown: pawltype.ErrInternal,
+		codes.InvalidArgument: pawltype.ErrInvalidArgument, codes.OutOfRange: pawltype.ErrInvalidArgument,
+		codes.Unimplemented: pawltype.ErrInvalidArgument, codes.Unauthenticated: pawltype.ErrUnauthenticated,
+		codes.PermissionDenied: pawltype.ErrPermissionDenied, codes.NotFound: pawltype.ErrNotFound, codes.AlreadyExists: pawltype.ErrConflict,
+		codes.FailedPrecondition: pawltype.ErrWrongState, codes.ResourceExhausted: pawltype.ErrRateLimited,
+		codes.Unavailable: pawltype.ErrUnavailable, codes.Canceled: pawltype.ErrUnavailable, codes.DeadlineExceeded: pawltype.ErrUnavailable,
+		codes.Aborted: pawltype.ErrUnavailable, codes.Internal: pawltype.ErrInternal, codes.DataLoss: pawltype.ErrInternal,
+		codes.Unknown: pawltype.ErrInternal,
 	} {
 		if got := CallError(t.Context(), status.Error(code, "")); !errors.Is(got, want) {
 			t.Errorf("%s: got %v, want %v", code, got, want)
@@ -66,15 +69,19 @@ func TestUnavailable(t *testing.T) {
 		unavailable, notReady, didNotRun bool
 		after                            time.Duration
 	}{
-		"none":               {},
-		"away":               {err: status.Error(codes.Unavailable, ""), unavailable: true},
-		"away for a second":  {err: refused(&pawlv1.Error{Code: "unavailable", RetryAfter: wait}), unavailable: true},
-		"not ready":          {err: refused(&pawlv1.Error{Code: "unavailable", Reason: "node_not_ready", RetryAfter: wait}), unavailable: true, notReady: true},
-		"not ready, as read": {err: fmt.Errorf("x: %w", &pawltype.Error{Code: pawltype.ErrUnavailable, Reason: "node_not_ready", RetryAfter: time.Second}), unavailable: true, notReady: true, didNotRun: true},
-		"away, as read":      {err: &pawltype.Error{Code: pawltype.ErrUnavailable, RetryAfter: time.Second}, unavailable: true, after: time.Second},
-		"full":               {err: &pawltype.Error{Code: pawltype.ErrQueueFull, Reason: "node_not_ready", RetryAfter: time.Minute}, after: time.Minute},
-		"of another code":    {err: status.Error(codes.NotFound, "")},
-		"not of gRPC":        {err: errors.New("boom")},
+		"none":              {},
+		"away":              {err: status.Error(codes.Unavailable, ""), unavailable: true},
+		"away for a second": {err: refused(&pawlv1.Error{Code: "unavailable", RetryAfter: wait}), unavailable: true},
+		"not ready": {err: refused(&pawlv1.Error{Code: "unavailable", Reason: "node_not_ready", RetryAfter: wait}),
+			unavailable: true, notReady: true},
+		"not ready, as read": {err: fmt.Errorf("x: %w", &pawltype.Error{Code: pawltype.ErrUnavailable, Reason: "node_not_ready",
+			RetryAfter: time.Second}), unavailable: true, notReady: true, didNotRun: true},
+		"away, as read": {err: &pawltype.Error{Code: pawltype.ErrUnavailable, RetryAfter: time.Second}, unavailable: true,
+			after: time.Second},
+		"full": {err: &pawltype.Error{Code: pawltype.ErrQueueFull, Reason: "node_not_ready", RetryAfter: time.Minute},
+			after: time.Minute},
+		"of another code": {err: status.Error(codes.NotFound, "")},
+		"not of gRPC":     {err: errors.New("boom")},
 	} {
 		got := fmt.Sprint(IsUnavailable(x.err), NotReady(x.err), DidNotRun(x.err), RetryAfter(x.err))
 		if want := fmt.Sprint(x.unavailable, x.notReady, x.didNotRun, x.after); got != want {
@@ -89,7 +96,8 @@ func TestFieldIn(t *testing.T) {
 	if fieldOf(err) != "then[0].payload" || err.Error() != "pawl: invalid_argument: then[0].payload: is bad" || inner.Field != "payload" {
 		t.Errorf("FieldIn = %v of field %q, from %v", err, fieldOf(err), inner)
 	}
-	for want, err := range map[string]error{"then[0]: boom": errors.New("boom"), "then[0]: pawl: conflict": &pawltype.Error{Code: pawltype.ErrConflict}} {
+	for want, err := range map[string]error{"then[0]: boom": errors.New("boom"), "then[0]: pawl: conflict": &pawltype.Error{
+		Code: pawltype.ErrConflict}} {
 		if got := FieldIn("then[0]", err); got.Error() != want || !errors.Is(got, err) {
 			t.Errorf("FieldIn = %v, want %s", got, want)
 		}

@@ -84,8 +84,8 @@ func Task(p *pawlv1.Task) *pawltype.Task {
 		IdempotencyKey: p.GetIdempotencyKey(), Key: p.GetKey(), Tags: p.GetTags(), Headers: p.GetHeaders(),
 		Retry: RetryPolicy(p.GetRetry()), Timeout: p.GetTimeout().AsDuration(), Retention: p.GetRetention().AsDuration(),
 		Checkpoint: p.GetCheckpoint(), Cost: int(p.GetCost()),
-		Unique: Unique(p.GetUnique()), WaitsFor: p.GetWaitsFor(), GroupID: p.GetGroupId(), Parent: Parent(p.GetParent()), Then: Followers(p.GetThen()),
-		ETag: p.GetEtag(), MovedTo: p.GetMovedTo(), MovedFrom: p.GetMovedFrom(),
+		Unique: Unique(p.GetUnique()), WaitsFor: p.GetWaitsFor(), GroupID: p.GetGroupId(), Parent: Parent(p.GetParent()),
+		Then: Followers(p.GetThen()), ETag: p.GetEtag(), MovedTo: p.GetMovedTo(), MovedFrom: p.GetMovedFrom(),
 	}
 	for _, a := range p.GetAttemptLog() {
 		t.AttemptLog = append(t.AttemptLog, attempt(a))

@@ -22,8 +22,9 @@ func TestTheShardIsInTheID(t *testing.T) {
 	if got, ok := convert.ShardOf("0199a0e4-0f4c-7001-8000-000000000001"); !ok || got != 1 {
 		t.Errorf("ShardOf of a known id = %d, %v, want 1", got, ok)
 	}
-	for _, id := range []string{"", "t1", "0199a0e4-0f4c-4001-8000-000000000001", "0199a0e4-0f4c-7x01-8000-000000000001", "0199a0e40f4c70018000000000000001", "0199a0e4-0f4c-7+01-8000-000000000001",
-		"0199a0e4-0f4cx7001-8000-000000000001", "0199a0e4-0f4c-7001x8000-000000000001"} {
+	for _, id := range []string{"", "t1", "0199a0e4-0f4c-4001-8000-000000000001", "0199a0e4-0f4c-7x01-8000-000000000001",
+		"0199a0e40f4c70018000000000000001", "0199a0e4-0f4c-7+01-8000-000000000001", "0199a0e4-0f4cx7001-8000-000000000001",
+		"0199a0e4-0f4c-7001x8000-000000000001"} {
 		if got, ok := convert.ShardOf(id); ok || got != 0 {
 			t.Errorf("ShardOf(%q) = %d, %v, want none", id, got, ok)
 		}

@@ -16,8 +16,8 @@ var groupStateWords = Words[pawltype.GroupState](pawlv1.GroupState_name, "GROUP_
 func Group(p *pawlv1.Group) *pawltype.Group {
 	c := p.GetCounts()
 	return &pawltype.Group{ID: p.GetGroupId(), Name: p.GetName(), State: groupStateWords[int32(p.GetState())], Open: p.GetOpen(),
-		Counts: pawltype.GroupCounts{Members: c.GetMembers(), Pending: c.GetPending(), Succeeded: c.GetSucceeded(), Dead: c.GetDead(), Poisoned: c.GetPoisoned(),
-			Discarded: c.GetDiscarded(), Cancelled: c.GetCancelled(), Refused: c.GetRefused()},
+		Counts: pawltype.GroupCounts{Members: c.GetMembers(), Pending: c.GetPending(), Succeeded: c.GetSucceeded(), Dead: c.GetDead(),
+			Poisoned: c.GetPoisoned(), Discarded: c.GetDiscarded(), Cancelled: c.GetCancelled(), Refused: c.GetRefused()},
 		CreatedAt: Time(p.GetCreatedAt()), EndedAt: Time(p.GetEndedAt()), KeptUntil: Time(p.GetKeptUntil()),
 		OnComplete: Follower(p.GetOnComplete()), OnSuccess: Follower(p.GetOnSuccess()), OnDeath: Follower(p.GetOnDeath())}
 }
@@ -26,7 +26,8 @@ func Parent(p *pawlv1.Parent) *pawltype.Parent {
 	if p == nil {
 		return nil
 	}
-	return &pawltype.Parent{TaskID: p.GetTaskId(), GroupID: p.GetGroupId(), Result: p.GetResult(), ContentType: p.GetContentType(), Omitted: p.GetResultOmitted()}
+	return &pawltype.Parent{TaskID: p.GetTaskId(), GroupID: p.GetGroupId(), Result: p.GetResult(), ContentType: p.GetContentType(),
+		Omitted: p.GetResultOmitted()}
 }
 
 // Read only.
@@ -36,7 +37,8 @@ func Follower(p *pawlv1.Follower) *pawltype.Follower {
 	if p == nil {
 		return nil
 	}
-	return &pawltype.Follower{Type: p.GetType(), Queue: p.GetQueue(), State: followerWords[int32(p.GetState())], TaskID: p.GetTaskId(), Reason: p.GetReason()}
+	return &pawltype.Follower{Type: p.GetType(), Queue: p.GetQueue(), State: followerWords[int32(p.GetState())], TaskID: p.GetTaskId(),
+		Reason: p.GetReason()}
 }
 
 func Followers(list []*pawlv1.Follower) (out []pawltype.Follower) {

@@ -72,14 +72,17 @@ func TestRequestsAreSealed(t *testing.T) {
 		req    proto.Message
 		sealed bool
 	}{
-		"a task":                  {&pawlv1.EnqueueRequest{Task: spec()}, true},
-		"a task with headers":     {&pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Payload: secret, Headers: map[string]string{"a": "b"}}}, true},
-		"a group":                 {&pawlv1.CreateGroupRequest{Tasks: []*pawlv1.TaskSpec{spec()}, OnSuccess: spec()}, true},
-		"a batch":                 {&pawlv1.EnqueueBatchRequest{Tasks: []*pawlv1.TaskSpec{spec(), spec()}}, true},
-		"a chain":                 {&pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Payload: secret, Then: []*pawlv1.TaskSpec{spec(), spec()}}}, true},
-		"a schedule":              {&pawlv1.PutScheduleRequest{Spec: &pawlv1.ScheduleSpec{Name: "nightly", Task: spec()}}, true},
-		"a result":                {&pawlv1.AckRequest{TaskId: "1", Result: secret}, true},
-		"results":                 {&pawlv1.SettleRequest{Acks: []*pawlv1.AckRequest{{TaskId: "1", Result: secret}, {TaskId: "2", Result: secret}}}, true},
+		"a task": {&pawlv1.EnqueueRequest{Task: spec()}, true},
+		"a task with headers": {&pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Payload: secret,
+			Headers: map[string]string{"a": "b"}}}, true},
+		"a group": {&pawlv1.CreateGroupRequest{Tasks: []*pawlv1.TaskSpec{spec()}, OnSuccess: spec()}, true},
+		"a batch": {&pawlv1.EnqueueBatchRequest{Tasks: []*pawlv1.TaskSpec{spec(), spec()}}, true},
+		"a chain": {&pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "a", Payload: secret,
+			Then: []*pawlv1.TaskSpec{spec(), spec()}}}, true},
+		"a schedule": {&pawlv1.PutScheduleRequest{Spec: &pawlv1.ScheduleSpec{Name: "nightly", Task: spec()}}, true},
+		"a result":   {&pawlv1.AckRequest{TaskId: "1", Result: secret}, true},
+		"results": {&pawlv1.SettleRequest{Acks: []*pawlv1.AckRequest{{TaskId: "1", Result: secret},
+			{TaskId: "2", Result: secret}}}, true},
 		"no result":               {&pawlv1.AckRequest{TaskId: "1"}, false},
 		"a checkpoint":            {&pawlv1.ExtendRequest{TaskId: "1", Checkpoint: secret}, true},
 		"no checkpoint":           {&pawlv1.ExtendRequest{TaskId: "1"}, false},
@@ -120,14 +123,16 @@ func TestChangesAreSealedAsBefore(t *testing.T) {
 	boom := errors.New("boom")
 	for _, failed := range []string{"WhoAmI", "GetTask"} {
 		s := &server{failed: failed, fails: boom}
-		if err := Over(s, ring(t, keyring.Config{}, "k1"), "").Invoke(t.Context(), "/x", req, &pawlv1.UpdateTaskResponse{}); !errors.Is(err, boom) || s.got != nil {
+		if err := Over(s, ring(t, keyring.Config{}, "k1"), "").Invoke(t.Context(), "/x", req, &pawlv1.UpdateTaskResponse{}); !errors.Is(err,
+			boom) || s.got != nil {
 			t.Errorf("with a failing %s: %v, sent %v", failed, err, s.got)
 		}
 	}
 }
 
-// A retry is encrypted exactly as the first time, and a different request with the same payload is not: it depends on the id of the request,
-// the task or the schedule. Only if the broker derives the unique key from the payload do equal payloads have equal ciphertexts.
+// A retry is encrypted exactly as the first time, and a different request with the same payload is not: it depends on
+// the id of the request, the task or the schedule. Only if the broker derives the unique key from the payload do equal
+// payloads have equal ciphertexts.
 func TestRepeatsLookTheSame(t *testing.T) {
 	spec := func(change func(*pawlv1.TaskSpec)) *pawlv1.TaskSpec {
 		t := &pawlv1.TaskSpec{Type: "a", Payload: secret}
@@ -184,13 +189,15 @@ func TestRepeatsLookTheSame(t *testing.T) {
 	}
 	// Two tasks of one request, and two follow-up tasks of one task, have different ciphertexts.
 	both := &server{}
-	m := &pawlv1.CreateGroupRequest{RequestId: new("g"), Tasks: []*pawlv1.TaskSpec{{Type: "a", Payload: secret}, {Type: "a", Payload: secret, Then: []*pawlv1.TaskSpec{{Type: "a", Payload: secret}, {Type: "a", Payload: secret}}}}}
+	m := &pawlv1.CreateGroupRequest{RequestId: new("g"), Tasks: []*pawlv1.TaskSpec{{Type: "a", Payload: secret}, {Type: "a", Payload: secret,
+		Then: []*pawlv1.TaskSpec{{Type: "a", Payload: secret}, {Type: "a", Payload: secret}}}}}
 	if err := Over(both, ring(t, keyring.Config{}, "k1"), "team").Invoke(t.Context(), "/x", m, &pawlv1.CreateGroupResponse{}); err != nil {
 		t.Fatal(err)
 	}
 	got := both.got.(*pawlv1.CreateGroupRequest).Tasks
 	then := got[1].Then
-	if seen := map[string]bool{string(got[0].Payload): true, string(got[1].Payload): true, string(then[0].Payload): true, string(then[1].Payload): true}; len(seen) != 4 {
+	if seen := map[string]bool{string(got[0].Payload): true, string(got[1].Payload): true, string(then[0].Payload): true,
+		string(then[1].Payload): true}; len(seen) != 4 {
 		t.Errorf("4 tasks with the same payload have %d different ciphertexts", len(seen))
 	}
 }
@@ -202,18 +209,20 @@ func TestCheck(t *testing.T) {
 		spec *pawlv1.TaskSpec
 		want string
 	}{
-		"JSON":                  {&pawlv1.TaskSpec{Payload: []byte(`7`)}, ""},
-		"nothing":               {&pawlv1.TaskSpec{}, ""},
-		"named JSON":            {&pawlv1.TaskSpec{Payload: []byte(`{`), ContentType: "application/json"}, "payload"},
-		"not JSON":              {&pawlv1.TaskSpec{Payload: []byte(`{`)}, "payload"},
-		"other bytes":           {&pawlv1.TaskSpec{Payload: []byte(`{`), ContentType: "text/plain"}, ""},
-		"a long type":           {&pawlv1.TaskSpec{Payload: []byte(`{`), ContentType: long}, ""},
-		"a longer type":         {&pawlv1.TaskSpec{ContentType: long + "c"}, "content_type"},
-		"a follower":            {&pawlv1.TaskSpec{Then: []*pawlv1.TaskSpec{{}, {Payload: []byte(`{`)}}}, "then[1].payload"},
-		"a follower's follower": {&pawlv1.TaskSpec{Then: []*pawlv1.TaskSpec{{Then: []*pawlv1.TaskSpec{{Payload: []byte(`{`)}}}}}, "then[0].then[0].payload"},
+		"JSON":          {&pawlv1.TaskSpec{Payload: []byte(`7`)}, ""},
+		"nothing":       {&pawlv1.TaskSpec{}, ""},
+		"named JSON":    {&pawlv1.TaskSpec{Payload: []byte(`{`), ContentType: "application/json"}, "payload"},
+		"not JSON":      {&pawlv1.TaskSpec{Payload: []byte(`{`)}, "payload"},
+		"other bytes":   {&pawlv1.TaskSpec{Payload: []byte(`{`), ContentType: "text/plain"}, ""},
+		"a long type":   {&pawlv1.TaskSpec{Payload: []byte(`{`), ContentType: long}, ""},
+		"a longer type": {&pawlv1.TaskSpec{ContentType: long + "c"}, "content_type"},
+		"a follower":    {&pawlv1.TaskSpec{Then: []*pawlv1.TaskSpec{{}, {Payload: []byte(`{`)}}}, "then[1].payload"},
+		"a follower's follower": {&pawlv1.TaskSpec{Then: []*pawlv1.TaskSpec{{Then: []*pawlv1.TaskSpec{{Payload: []byte(`{`)}}}}},
+			"then[0].then[0].payload"},
 	} {
 		s := &server{}
-		sent := Over(s, ring(t, keyring.Config{}, "k1"), "team").Invoke(t.Context(), "/x", &pawlv1.EnqueueRequest{Task: x.spec}, &pawlv1.EnqueueResponse{})
+		sent := Over(s, ring(t, keyring.Config{}, "k1"), "team").Invoke(t.Context(), "/x", &pawlv1.EnqueueRequest{Task: x.spec},
+			&pawlv1.EnqueueResponse{})
 		if fieldOf(sent) != x.want || (s.got == nil) != (x.want != "") {
 			t.Errorf("%s: Invoke = %v, sent %v", what, sent, s.got)
 		}
@@ -257,15 +266,21 @@ func TestAnswersAreOpened(t *testing.T) {
 		answer, want proto.Message
 	}{
 		"a task": {
-			&pawlv1.GetTaskResponse{Task: &pawlv1.Task{TaskId: "1", Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs, Result: result, ResultContentType: sealedAs, Checkpoint: check}},
-			&pawlv1.GetTaskResponse{Task: &pawlv1.Task{TaskId: "1", Type: "a", Queue: "mail", Payload: secret, ContentType: "text/plain", Result: secret, ResultContentType: "text/plain", Checkpoint: secret}}},
+			&pawlv1.GetTaskResponse{Task: &pawlv1.Task{TaskId: "1", Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs,
+				Result: result, ResultContentType: sealedAs, Checkpoint: check}},
+			&pawlv1.GetTaskResponse{Task: &pawlv1.Task{TaskId: "1", Type: "a", Queue: "mail", Payload: secret, ContentType: "text/plain",
+				Result: secret, ResultContentType: "text/plain", Checkpoint: secret}}},
 		"claimed tasks with their parents": {
-			&pawlv1.ClaimResponse{Tasks: []*pawlv1.ClaimedTask{{}, {Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs, Checkpoint: check, Parent: &pawlv1.Parent{TaskId: "1", Result: result, ContentType: sealedAs}}}},
+			&pawlv1.ClaimResponse{Tasks: []*pawlv1.ClaimedTask{{}, {Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs,
+				Checkpoint: check, Parent: &pawlv1.Parent{TaskId: "1", Result: result, ContentType: sealedAs}}}},
 			// OpenClaimed decrypts the rest.
-			&pawlv1.ClaimResponse{Tasks: []*pawlv1.ClaimedTask{{}, {Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs, Checkpoint: check, Parent: &pawlv1.Parent{TaskId: "1", Result: secret, ContentType: "text/plain"}}}}},
+			&pawlv1.ClaimResponse{Tasks: []*pawlv1.ClaimedTask{{}, {Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs,
+				Checkpoint: check, Parent: &pawlv1.Parent{TaskId: "1", Result: secret, ContentType: "text/plain"}}}}},
 		"a schedule": {
-			&pawlv1.GetScheduleResponse{Schedule: &pawlv1.Schedule{Spec: &pawlv1.ScheduleSpec{Task: &pawlv1.TaskSpec{Type: "a", Queue: new("mail"), Payload: payload, ContentType: sealedAs}}}},
-			&pawlv1.GetScheduleResponse{Schedule: &pawlv1.Schedule{Spec: &pawlv1.ScheduleSpec{Task: &pawlv1.TaskSpec{Type: "a", Queue: new("mail"), Payload: secret, ContentType: "text/plain"}}}}},
+			&pawlv1.GetScheduleResponse{Schedule: &pawlv1.Schedule{Spec: &pawlv1.ScheduleSpec{Task: &pawlv1.TaskSpec{Type: "a", Queue: new("mail"),
+				Payload: payload, ContentType: sealedAs}}}},
+			&pawlv1.GetScheduleResponse{Schedule: &pawlv1.Schedule{Spec: &pawlv1.ScheduleSpec{Task: &pawlv1.TaskSpec{Type: "a", Queue: new("mail"),
+				Payload: secret, ContentType: "text/plain"}}}}},
 		"members": {
 			&pawlv1.ListGroupMembersResponse{Items: []*pawlv1.GroupMember{{TaskId: "1", Result: result, ResultContentType: sealedAs}}},
 			&pawlv1.ListGroupMembersResponse{Items: []*pawlv1.GroupMember{{TaskId: "1", Result: secret, ResultContentType: "text/plain"}}}},
@@ -283,12 +298,14 @@ func TestAnswersAreOpened(t *testing.T) {
 	} {
 		got := x.want.ProtoReflect().New().Interface()
 		s := &server{answer: x.answer}
-		if err := Over(sOfTask{s}, keys, "team").Invoke(t.Context(), "/x", &pawlv1.BeginOnceRequest{Key: "k"}, got); err != nil || !proto.Equal(got, x.want) {
+		if err := Over(sOfTask{s}, keys, "team").Invoke(t.Context(), "/x", &pawlv1.BeginOnceRequest{Key: "k"}, got); err != nil ||
+			!proto.Equal(got, x.want) {
 			t.Errorf("%s: %v, got %v, want %v", what, err, got, x.want)
 		}
 		other := x.want.ProtoReflect().New().Interface()
 		err := Over(sOfTask{s}, ring(t, keyring.Config{}, "k2"), "team").Invoke(t.Context(), "/x", &pawlv1.BeginOnceRequest{Key: "k"}, other)
-		if (err != nil) != (what == "a once key") || err == nil && !proto.Equal(other, x.answer) || err != nil && !strings.HasPrefix(err.Error(), `pawl: result of once key "k": `) {
+		if (err != nil) != (what == "a once key") || err == nil && !proto.Equal(other, x.answer) || err != nil && !strings.HasPrefix(err.Error(),
+			`pawl: result of once key "k": `) {
 			t.Errorf("%s: without the key: %v, got %v", what, err, other)
 		}
 	}
@@ -296,7 +313,8 @@ func TestAnswersAreOpened(t *testing.T) {
 
 // A keyring with OnlyEncrypted lets no plain result or checkpoint through. An operator still sees a plain payload.
 func TestPlainAnswersAreRefused(t *testing.T) {
-	const counts = `{"group_id":"g","name":"n","members":2,"pending":0,"succeeded":1,"dead":1,"poisoned":0,"discarded":0,"cancelled":0,"refused":0,"task_id":"t","state":"complete"}`
+	const counts = `{"group_id":"g","name":"n","members":2,"pending":0,"succeeded":1,"dead":1,"poisoned":0,"discarded":0,"cancelled":0,` +
+		`"refused":0,"task_id":"t","state":"complete"}`
 	for what, x := range map[string]struct {
 		answer, want proto.Message
 		says         string
@@ -317,19 +335,22 @@ func TestPlainAnswersAreRefused(t *testing.T) {
 			&pawlv1.GetTaskResponse{Task: &pawlv1.Task{Result: secret, ResultContentType: plainType + "k9"}},
 			&pawlv1.GetTaskResponse{Task: &pawlv1.Task{ResultContentType: plainType}}, ""},
 		"the counts of a group": { // which the broker makes
-			&pawlv1.ClaimResponse{Tasks: []*pawlv1.ClaimedTask{{Parent: &pawlv1.Parent{GroupId: "g", Result: []byte(counts[:len(counts)-1] + `,"amount":7}`)}}}},
+			&pawlv1.ClaimResponse{Tasks: []*pawlv1.ClaimedTask{{Parent: &pawlv1.Parent{GroupId: "g", Result: []byte(counts[:len(counts)-1] +
+				`,"amount":7}`)}}}},
 			&pawlv1.ClaimResponse{Tasks: []*pawlv1.ClaimedTask{{Parent: &pawlv1.Parent{GroupId: "g", Result: []byte(counts)}}}}, ""},
 		"something else as a group's": {
 			&pawlv1.GetTaskResponse{Task: &pawlv1.Task{Parent: &pawlv1.Parent{GroupId: "g", Result: []byte(`"secret"`)}}},
 			&pawlv1.GetTaskResponse{Task: &pawlv1.Task{Parent: &pawlv1.Parent{GroupId: "g"}}}, ""},
-		"no result":         {&pawlv1.GetTaskResponse{Task: &pawlv1.Task{}}, &pawlv1.GetTaskResponse{Task: &pawlv1.Task{}}, ""},
-		"a once key":        {&pawlv1.BeginOnceResponse{Result: secret}, &pawlv1.BeginOnceResponse{}, `pawl: result of once key "k": it is not encrypted`},
+		"no result": {&pawlv1.GetTaskResponse{Task: &pawlv1.Task{}}, &pawlv1.GetTaskResponse{Task: &pawlv1.Task{}}, ""},
+		"a once key": {&pawlv1.BeginOnceResponse{Result: secret}, &pawlv1.BeginOnceResponse{},
+			`pawl: result of once key "k": it is not encrypted`},
 		"an empty once key": {&pawlv1.BeginOnceResponse{}, &pawlv1.BeginOnceResponse{}, ""},
 	} {
 		got := x.want.ProtoReflect().New().Interface()
 		only := ring(t, keyring.Config{OnlyEncrypted: true}, "k1")
 		err := Over(sOfTask{&server{answer: x.answer}}, only, "team").Invoke(t.Context(), "/x", &pawlv1.BeginOnceRequest{Key: "k"}, got)
-		if (err != nil) != (x.says != "") || err != nil && !strings.HasPrefix(err.Error(), x.says) || keyring.IsForged(err) != (err != nil) || !proto.Equal(got, x.want) {
+		if (err != nil) != (x.says != "") || err != nil && !strings.HasPrefix(err.Error(), x.says) || keyring.IsForged(err) != (err != nil) ||
+			!proto.Equal(got, x.want) {
 			t.Errorf("%s: %v, got %v, want %v", what, err, got, x.want)
 		}
 	}
@@ -353,7 +374,8 @@ func TestUnencryptedMessages(t *testing.T) {
 	}
 	boom := errors.New("boom")
 	unknown := &server{failed: "WhoAmI", fails: boom, answer: &pawlv1.BeginOnceResponse{Result: secret}}
-	if err := Over(unknown, ring(t, keyring.Config{}, "k1"), "").Invoke(t.Context(), "/x", &pawlv1.BeginOnceRequest{}, &pawlv1.BeginOnceResponse{}); !errors.Is(err, boom) {
+	if err := Over(unknown, ring(t, keyring.Config{}, "k1"), "").Invoke(t.Context(), "/x", &pawlv1.BeginOnceRequest{},
+		&pawlv1.BeginOnceResponse{}); !errors.Is(err, boom) {
 		t.Errorf("Invoke without a known namespace: %v, want the error of WhoAmI", err)
 	}
 }
@@ -406,7 +428,8 @@ func TestStreams(t *testing.T) {
 		}
 	}
 	result, sealedAs, _ := keys.Seal(keyring.ForResult("team", "1"), "", "", secret)
-	s := &server{answer: &pawlv1.WorkResponse{Tasks: []*pawlv1.ClaimedTask{{Type: "a", Queue: "mail", Parent: &pawlv1.Parent{TaskId: "1", Result: result, ContentType: sealedAs}}}}}
+	s := &server{answer: &pawlv1.WorkResponse{Tasks: []*pawlv1.ClaimedTask{{Type: "a", Queue: "mail", Parent: &pawlv1.Parent{TaskId: "1",
+		Result: result, ContentType: sealedAs}}}}}
 	base := &stream{s: s}
 	over, err := Over(&streaming{server: s, stream: base}, keys, "team").NewStream(t.Context(), nil, "/x")
 	if err != nil {
@@ -474,24 +497,32 @@ func TestOpenClaimed(t *testing.T) {
 	}{
 		"plain":             {with(keys), &pawlv1.ClaimedTask{Payload: secret}, "", false, nil},
 		"plain, no keyring": {s, &pawlv1.ClaimedTask{Payload: secret, Checkpoint: secret}, "", false, nil},
-		"encrypted": {with(keys), &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs, Checkpoint: check}, "", false,
-			&pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: secret, Checkpoint: secret}},
-		"a checkpoint that looks encrypted": {with(keys), &pawlv1.ClaimedTask{Type: "a", Checkpoint: wrap(own)}, "", false, &pawlv1.ClaimedTask{Type: "a", Checkpoint: own}},
-		"one encrypted twice":               {with(keys), &pawlv1.ClaimedTask{Type: "a", Checkpoint: wrap(check)}, "", false, &pawlv1.ClaimedTask{Type: "a", Checkpoint: check}},
-		"a payload that looks encrypted": {with(keys), &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: alike, ContentType: sealedAs}, "", false,
-			&pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: secret, ContentType: sealedAs}},
-		"no keyring":          {s, &pawlv1.ClaimedTask{Payload: payload, ContentType: sealedAs}, `payload: it is encrypted with key "k1", and the client has no keyring`, false, nil},
-		"no keyring for it":   {s, &pawlv1.ClaimedTask{Checkpoint: check}, "checkpoint: it is encrypted, and the client has no keyring", false, nil},
-		"another key":         {with(ring(t, keyring.Config{}, "k2")), &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs}, `payload: it is encrypted with key "k1"`, false, nil},
-		"elsewhere":           {with(keys), &pawlv1.ClaimedTask{Type: "a", Queue: "b", Payload: payload, ContentType: sealedAs}, "payload: ", true, nil},
-		"another checkpoint":  {with(keys), &pawlv1.ClaimedTask{Type: "b", Checkpoint: check}, "checkpoint: ", true, nil},
-		"a broken checkpoint": {with(keys), &pawlv1.ClaimedTask{Type: "a", Checkpoint: check[:len(check)-2]}, "checkpoint: it does not have the format", true, nil},
-		"plain and refused": {with(ring(t, keyring.Config{OnlyEncrypted: true}, "k1")), &pawlv1.ClaimedTask{Payload: secret, ContentType: "b"}, "payload: it is not encrypted", true,
-			&pawlv1.ClaimedTask{ContentType: plainType}},
+		"encrypted": {with(keys), &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs, Checkpoint: check}, "",
+			false, &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: secret, Checkpoint: secret}},
+		"a checkpoint that looks encrypted": {with(keys), &pawlv1.ClaimedTask{Type: "a", Checkpoint: wrap(own)}, "", false,
+			&pawlv1.ClaimedTask{Type: "a", Checkpoint: own}},
+		"one encrypted twice": {with(keys), &pawlv1.ClaimedTask{Type: "a", Checkpoint: wrap(check)}, "", false,
+			&pawlv1.ClaimedTask{Type: "a", Checkpoint: check}},
+		"a payload that looks encrypted": {with(keys), &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: alike, ContentType: sealedAs}, "",
+			false, &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: secret, ContentType: sealedAs}},
+		"no keyring": {s, &pawlv1.ClaimedTask{Payload: payload, ContentType: sealedAs},
+			`payload: it is encrypted with key "k1", and the client has no keyring`, false, nil},
+		"no keyring for it": {s, &pawlv1.ClaimedTask{Checkpoint: check}, "checkpoint: it is encrypted, and the client has no keyring", false,
+			nil},
+		"another key": {with(ring(t, keyring.Config{}, "k2")), &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: payload,
+			ContentType: sealedAs}, `payload: it is encrypted with key "k1"`, false, nil},
+		"elsewhere": {with(keys), &pawlv1.ClaimedTask{Type: "a", Queue: "b", Payload: payload, ContentType: sealedAs},
+			"payload: ", true, nil},
+		"another checkpoint": {with(keys), &pawlv1.ClaimedTask{Type: "b", Checkpoint: check}, "checkpoint: ", true, nil},
+		"a broken checkpoint": {with(keys), &pawlv1.ClaimedTask{Type: "a", Checkpoint: check[:len(check)-2]},
+			"checkpoint: it does not have the format", true, nil},
+		"plain and refused": {with(ring(t, keyring.Config{OnlyEncrypted: true}, "k1")), &pawlv1.ClaimedTask{Payload: secret, ContentType: "b"},
+			"payload: it is not encrypted", true, &pawlv1.ClaimedTask{ContentType: plainType}},
 		"a plain checkpoint, refused": {with(ring(t, keyring.Config{OnlyEncrypted: true}, "k1")),
-			&pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs, Checkpoint: secret}, "checkpoint: it is not encrypted", true,
-			&pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: secret}},
-		"nothing": {with(keys), &pawlv1.ClaimedTask{Type: "a", Queue: "mail", ContentType: sealedAs}, "payload: it does not have the format", true, nil},
+			&pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs, Checkpoint: secret},
+			"checkpoint: it is not encrypted", true, &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: secret}},
+		"nothing": {with(keys), &pawlv1.ClaimedTask{Type: "a", Queue: "mail", ContentType: sealedAs}, "payload: it does not have the format",
+			true, nil},
 	} {
 		if x.plain == nil {
 			x.plain = proto.CloneOf(x.task)
@@ -521,9 +552,12 @@ func TestOtherKeyrings(t *testing.T) {
 	}{
 		"plain":             {keyring.Config{}, &pawlv1.ClaimedTask{Payload: secret, ContentType: "b"}, `"secret" b`, false},
 		"plain and refused": {keyring.Config{OnlyEncrypted: true}, &pawlv1.ClaimedTask{Payload: secret, ContentType: "b"}, " " + plainType, true},
-		"only encrypted":    {keyring.Config{OnlyEncrypted: true}, &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs}, `"secret" `, false},
-		"moved":             {keyring.Config{AcceptFrom: []string{"x", "mail", "y"}}, &pawlv1.ClaimedTask{Type: "a", Queue: "b", Payload: payload, ContentType: sealedAs}, `"secret" `, false},
-		"moved elsewhere":   {keyring.Config{AcceptFrom: []string{"x"}}, &pawlv1.ClaimedTask{Type: "a", Queue: "b", Payload: payload, ContentType: sealedAs}, string(payload) + " " + sealedAs, true},
+		"only encrypted": {keyring.Config{OnlyEncrypted: true}, &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: payload,
+			ContentType: sealedAs}, `"secret" `, false},
+		"moved": {keyring.Config{AcceptFrom: []string{"x", "mail", "y"}}, &pawlv1.ClaimedTask{Type: "a", Queue: "b", Payload: payload,
+			ContentType: sealedAs}, `"secret" `, false},
+		"moved elsewhere": {keyring.Config{AcceptFrom: []string{"x"}}, &pawlv1.ClaimedTask{Type: "a", Queue: "b", Payload: payload,
+			ContentType: sealedAs}, string(payload) + " " + sealedAs, true},
 	} {
 		err := OpenClaimed(Over(&server{}, ring(t, x.cfg, "k1"), "team"), x.task)
 		if got := fmt.Sprintf("%s %s", x.task.Payload, x.task.ContentType); got != x.want || (err != nil) != x.refused {

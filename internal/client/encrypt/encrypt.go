@@ -34,8 +34,8 @@ type conn struct {
 // plainType replaces the content type of a payload or result that is refused because it is not encrypted.
 const plainType = "application/vnd.pawl.encrypted; key="
 
-// namespace returns the namespace of the client's calls, and asks the broker for it until it is known. Calls don't wait for each other: each has
-// its own context.
+// namespace returns the namespace of the client's calls, and asks the broker for it until it is known. Calls don't wait
+// for each other: each has its own context.
 func (s *conn) namespace(ctx context.Context) (string, error) {
 	if ns := s.ns.Load(); ns != nil {
 		return *ns, nil
@@ -194,7 +194,8 @@ func (s *conn) sealSpec(ns string, t *pawlv1.TaskSpec, outer string) (err error)
 	if _, already := keyring.EncryptedWith(t.GetContentType()); already {
 		return nil
 	}
-	t.Payload, t.ContentType, err = s.keys.Seal(keyring.ForPayload(ns, convert.QueueName(t), t.GetType()), request, t.GetContentType(), t.GetPayload())
+	t.Payload, t.ContentType, err = s.keys.Seal(keyring.ForPayload(ns, convert.QueueName(t), t.GetType()), request,
+		t.GetContentType(), t.GetPayload())
 	return err
 }
 
@@ -224,7 +225,8 @@ func (s *conn) sealResult(ns string, a *pawlv1.AckRequest) (err error) {
 	if len(a.GetResult()) == 0 {
 		return nil
 	}
-	a.Result, a.ContentType, err = s.keys.Seal(keyring.ForResult(ns, a.GetTaskId()), "", convert.CutText(a.GetContentType(), keyring.MaxContentType), a.GetResult())
+	a.Result, a.ContentType, err = s.keys.Seal(keyring.ForResult(ns, a.GetTaskId()), "", convert.CutText(a.GetContentType(),
+		keyring.MaxContentType), a.GetResult())
 	return err
 }
 
@@ -234,7 +236,8 @@ func (s *conn) sealChange(ctx context.Context, ns string, u *pawlv1.UpdateTaskRe
 		return nil
 	}
 	var now pawlv1.GetTaskResponse
-	if err := s.Conn.Invoke(ctx, pawlv1.ProducerService_GetTask_FullMethodName, &pawlv1.GetTaskRequest{TaskId: u.GetTaskId()}, &now); err != nil {
+	if err := s.Conn.Invoke(ctx, pawlv1.ProducerService_GetTask_FullMethodName, &pawlv1.GetTaskRequest{TaskId: u.GetTaskId()},
+		&now); err != nil {
 		return err
 	}
 	t := now.GetTask()

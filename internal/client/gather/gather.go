@@ -1,4 +1,5 @@
-// Package gather batches enqueues that run at the same time and go to the same place. It knows neither these places nor what a task contains.
+// Package gather batches enqueues that run at the same time and go to the same place. It knows neither these places nor
+// what a task contains.
 package gather
 
 import (
@@ -23,9 +24,10 @@ const (
 	MaxTasks = 1000
 	// MaxBytes keeps a batch well below rpc.MaxMessage, and one round of the broker short.
 	MaxBytes = 4 << 20
-	// eagerRequests may be in flight with any number of tasks each; further ones, up to maxRequests, only with fullBatch tasks. Each request is
-	// a message and a wake-up on both sides, so many small ones would cancel out what gathering saves; with too few in flight, requests would
-	// wait for the broker's disk one after the other (BenchmarkEnqueueParallel).
+	// eagerRequests may be in flight with any number of tasks each; further ones, up to maxRequests, only with fullBatch
+	// tasks. Each request is a message and a wake-up on both sides, so many small ones would cancel out what gathering
+	// saves; with too few in flight, requests would wait for the broker's disk one after the other
+	// (BenchmarkEnqueueParallel).
 	eagerRequests = 2
 	fullBatch     = 16
 	maxRequests   = 8
@@ -56,14 +58,14 @@ func NewCall(spec *pawlv1.TaskSpec) *Call {
 // Outcome returns the outcome of a call that was sent.
 func (e *Call) Outcome() (*pawlv1.Enqueued, error) { return e.answer, e.err }
 
-// Gatherer batches enqueues that run at the same time, as a group commit does: while few requests are in flight, a call is sent immediately,
-// by its own goroutine; else it waits, and the next request takes all that are waiting. So a lone caller pays nothing, no timer adds latency,
-// and the batches grow with the load.
+// Gatherer batches enqueues that run at the same time, as a group commit does: while few requests are in flight, a call
+// is sent immediately, by its own goroutine; else it waits, and the next request takes all that are waiting. So a lone
+// caller pays nothing, no timer adds latency, and the batches grow with the load.
 //
 // Each lane has requests of its own, so that a shard that does not answer holds up no tasks of other shards.
 //
-// The simple way, a request for each call, costs a message each way and the wake-ups of both sides for each task. A timer that collects for a
-// millisecond costs every lone caller that millisecond.
+// The simple way, a request for each call, costs a message each way and the wake-ups of both sides for each task. A
+// timer that collects for a millisecond costs every lone caller that millisecond.
 type Gatherer struct {
 	caller   *rpc.Caller
 	producer pawlv1.ProducerServiceClient
@@ -153,7 +155,8 @@ func (g *Gatherer) laneLocked(key Lane) *lane {
 func (g *Gatherer) newCall(spec *pawlv1.TaskSpec) (*Call, error) {
 	size := proto.Size(spec)
 	if size > rpc.MaxMessage-1024 {
-		return nil, &pawltype.Error{Code: pawltype.ErrPayloadTooLarge, Field: "payload", Message: fmt.Sprintf("task of %d bytes exceeds the message limit of %d", size, rpc.MaxMessage)}
+		return nil, &pawltype.Error{Code: pawltype.ErrPayloadTooLarge, Field: "payload",
+			Message: fmt.Sprintf("task of %d bytes exceeds the message limit of %d", size, rpc.MaxMessage)}
 	}
 	e, ok := g.calls.Get().(*Call)
 	if !ok {
@@ -181,8 +184,8 @@ func (g *Gatherer) recycle(e *Call) (*pawlv1.Enqueued, error) {
 	return answer, err
 }
 
-// mayBeginLocked reports whether a request for the waiting calls may be sent in addition to those in flight. Whenever a call waits, a request
-// is in flight, and its end checks again.
+// mayBeginLocked reports whether a request for the waiting calls may be sent in addition to those in flight. Whenever a
+// call waits, a request is in flight, and its end checks again.
 func (l *lane) mayBeginLocked() bool {
 	n := len(l.waiting)
 	return n > 0 && l.inFlight < l.g.eager || n >= fullBatch && l.inFlight < maxRequests
@@ -325,7 +328,8 @@ func (g *Gatherer) try(ctx context.Context, calls []*Call) (again []*Call, err e
 		return g.refused(ctx, calls, err)
 	}
 	if len(resp.GetResults()) != len(calls) {
-		finishAll(calls, &pawltype.Error{Code: pawltype.ErrInternal, Message: fmt.Sprintf("batch of %d tasks got %d answers", len(calls), len(resp.GetResults()))})
+		finishAll(calls, &pawltype.Error{Code: pawltype.ErrInternal, Message: fmt.Sprintf("batch of %d tasks got %d answers", len(calls),
+			len(resp.GetResults()))})
 		return nil, nil
 	}
 	g.caller.Succeeded()

@@ -66,7 +66,8 @@ func (w *world) note(format string, args ...any) {
 }
 
 // EnqueueBatch waits until a step answers.
-func (w *world) EnqueueBatch(ctx context.Context, r *pawlv1.EnqueueBatchRequest, _ ...grpc.CallOption) (*pawlv1.EnqueueBatchResponse, error) {
+func (w *world) EnqueueBatch(ctx context.Context, r *pawlv1.EnqueueBatchRequest, _ ...grpc.CallOption) (*pawlv1.EnqueueBatchResponse,
+	error) {
 	w.mu.Lock()
 	w.asked++
 	n, answer := strconv.Itoa(w.asked), make(chan reply, 1)
@@ -265,7 +266,8 @@ type slowToEnd struct {
 	asked int
 }
 
-func (s *slowToEnd) EnqueueBatch(ctx context.Context, r *pawlv1.EnqueueBatchRequest, _ ...grpc.CallOption) (*pawlv1.EnqueueBatchResponse, error) {
+func (s *slowToEnd) EnqueueBatch(ctx context.Context, r *pawlv1.EnqueueBatchRequest, _ ...grpc.CallOption) (*pawlv1.EnqueueBatchResponse,
+	error) {
 	if s.asked++; s.asked == 1 {
 		<-s.first
 		return &pawlv1.EnqueueBatchResponse{Results: make([]*pawlv1.EnqueueResult, len(r.Tasks))}, nil

@@ -46,11 +46,14 @@ func NewCalls(caller *rpc.Caller, observe *telemetry.Telemetry) Calls {
 }
 
 // Extend extends the lease, by its own length if lease is 0, and stores progress and checkpoint if they are not nil.
-func (s Calls) Extend(ctx context.Context, c Claim, lease time.Duration, progress *pawlv1.Progress, checkpoint []byte) (*pawlv1.ExtendResponse, error) {
+func (s Calls) Extend(ctx context.Context, c Claim, lease time.Duration, progress *pawlv1.Progress,
+	checkpoint []byte) (*pawlv1.ExtendResponse, error) {
 	if encrypt.IsWrapped(checkpoint) && !encrypt.Encrypts(s.caller.Conn) { // a reader would try to decrypt it
-		return nil, fmt.Errorf("extend %q: %w", c.TaskID, convert.Invalid("checkpoint", "looks encrypted, because it begins with {\"pawl_encrypted\":\", and the client has no keyring"))
+		return nil, fmt.Errorf("extend %q: %w", c.TaskID, convert.Invalid("checkpoint",
+			"looks encrypted, because it begins with {\"pawl_encrypted\":\", and the client has no keyring"))
 	}
-	req := &pawlv1.ExtendRequest{TaskId: c.TaskID, ClaimToken: c.Token, Lease: convert.Duration(lease), Progress: progress, Checkpoint: checkpoint}
+	req := &pawlv1.ExtendRequest{TaskId: c.TaskID, ClaimToken: c.Token, Lease: convert.Duration(lease), Progress: progress,
+		Checkpoint: checkpoint}
 	resp, err := rpc.Call(encrypt.ForClaim(ctx, c.Type), s.caller, true, s.worker.Extend, req)
 	if err != nil {
 		return nil, fmt.Errorf("extend %q: %w", c.TaskID, err)
@@ -129,7 +132,8 @@ func (s Calls) settle(ctx context.Context, endings []Ending) ([]*pawlv1.Settled,
 	}
 	acks, fails, releases := resp.GetAcks(), resp.GetFails(), resp.GetReleases()
 	if len(acks) != len(req.Acks) || len(fails) != len(req.Fails) || len(releases) != len(req.Releases) {
-		return nil, &pawltype.Error{Code: pawltype.ErrInternal, Message: fmt.Sprintf("%d settles got %d answers", len(endings), len(acks)+len(fails)+len(releases))}
+		return nil, &pawltype.Error{Code: pawltype.ErrInternal, Message: fmt.Sprintf("%d settles got %d answers", len(endings),
+			len(acks)+len(fails)+len(releases))}
 	}
 	out := make([]*pawlv1.Settled, len(endings))
 	for i, e := range endings {

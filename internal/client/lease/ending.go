@@ -40,7 +40,8 @@ func EndingOf(c Claim, result []byte, contentType string, err error) Ending {
 	if err == nil {
 		e := Ending{ack: AckRequest(c, result, contentType)}
 		if n := len(result); n > maxResult {
-			return e.Fallback(c, &pawltype.Error{Code: pawltype.ErrPayloadTooLarge, Field: "result", Message: fmt.Sprintf("result: %d bytes exceed the message limit of %d", n, rpc.MaxMessage)})
+			return e.Fallback(c, &pawltype.Error{Code: pawltype.ErrPayloadTooLarge, Field: "result",
+				Message: fmt.Sprintf("result: %d bytes exceed the message limit of %d", n, rpc.MaxMessage)})
 		}
 		return e
 	}
@@ -65,7 +66,8 @@ func ReleaseRequest(c Claim, delay time.Duration) *pawlv1.ReleaseRequest {
 }
 
 func FailRequest(c Claim, err error) *pawlv1.FailRequest {
-	req := &pawlv1.FailRequest{TaskId: c.TaskID, ClaimToken: c.Token, Error: convert.TaskError(err), Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_RETRY}
+	req := &pawlv1.FailRequest{TaskId: c.TaskID, ClaimToken: c.Token, Error: convert.TaskError(err),
+		Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_RETRY}
 	s := outcome.DirectiveOf(err)
 	if s == nil {
 		return req

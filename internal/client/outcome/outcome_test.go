@@ -62,8 +62,10 @@ func TestInterrupted(t *testing.T) {
 		text string // "": err is unchanged
 		want pawltype.Outcome
 	}{
-		"drains":             {stopped(pawltype.ErrDraining), errDriver, "pawl: worker draining: driver: bad connection", pawltype.OutcomeReleased},
-		"cancelled":          {stopped(pawltype.ErrCancelled), errDriver, "pawl: task cancelled: driver: bad connection", pawltype.OutcomeCancelled},
+		"drains": {stopped(pawltype.ErrDraining), errDriver, "pawl: worker draining: driver: bad connection",
+			pawltype.OutcomeReleased},
+		"cancelled": {stopped(pawltype.ErrCancelled), errDriver, "pawl: task cancelled: driver: bad connection",
+			pawltype.OutcomeCancelled},
 		"lease lost":         {stopped(lost), errDriver, "pawl: lease lost: expired: driver: bad connection", pawltype.OutcomeLeaseLost},
 		"returns the cause":  {stopped(lost), lost, "pawl: lease lost: expired", pawltype.OutcomeLeaseLost},
 		"goes on":            {t.Context(), errDriver, "", pawltype.OutcomeFailed},

@@ -34,7 +34,8 @@ func newAddressList(all []resolver.Address) *addressList {
 
 // options returns the options that make a connection use the list.
 func (l *addressList) options() []grpc.DialOption {
-	return []grpc.DialOption{grpc.WithResolvers(l.resolver), grpc.WithChainUnaryInterceptor(l.unary), grpc.WithChainStreamInterceptor(l.stream)}
+	return []grpc.DialOption{grpc.WithResolvers(l.resolver), grpc.WithChainUnaryInterceptor(l.unary),
+		grpc.WithChainStreamInterceptor(l.stream)}
 }
 
 // now identifies the address in use, for moveOn.
@@ -59,7 +60,8 @@ func (l *addressList) moveOn(turn int) {
 	l.resolver.UpdateState(resolver.State{Addresses: l.order})
 }
 
-func (l *addressList) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (l *addressList) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
+	opts ...grpc.CallOption) error {
 	turn := l.now()
 	err := invoke(ctx, method, req, reply, cc, opts...)
 	if convert.NotReady(err) {
@@ -68,7 +70,8 @@ func (l *addressList) unary(ctx context.Context, method string, req, reply any, 
 	return err
 }
 
-func (l *addressList) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (l *addressList) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer,
+	opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	turn := l.now()
 	s, err := open(ctx, desc, cc, method, opts...)
 	if err != nil {

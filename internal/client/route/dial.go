@@ -192,7 +192,8 @@ func (c *Config) target(addr string) (string, error) {
 		return "", convert.Invalid("addr", "%q is not host:port", addr)
 	}
 	if c.TLS == nil && !c.Plaintext && !loopback(host) {
-		return "", convert.Invalid("addr", "%q is not on this machine: add https:// or DialOptions.TLS, or DialOptions.Plaintext for a network that you trust", addr)
+		return "", convert.Invalid("addr", "%q is not on this machine: add https:// or DialOptions.TLS, or DialOptions.Plaintext for a network "+
+			"that you trust", addr)
 	}
 	return "dns:///" + net.JoinHostPort(host, port), nil
 }
@@ -258,7 +259,8 @@ type caller struct {
 	namespace string
 }
 
-// GetRequestMetadata implements credentials.PerRPCCredentials. Health checks are public, and find out who answers: they don't have the credentials.
+// GetRequestMetadata implements credentials.PerRPCCredentials. Health checks are public, and find out who answers: they
+// don't have the credentials.
 func (c caller) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
 	if of, _ := credentials.RequestInfoFromContext(ctx); of.Method == grpc_health_v1.Health_Check_FullMethodName {
 		return nil, nil

@@ -56,7 +56,8 @@ func (c *conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method stri
 	return &probedStream{ClientStream: s, prober: c.prober}, err
 }
 
-// ready reports whether calls need not wait for a connection, which may take seconds if the node hangs. If none is being made, ready has one made.
+// ready reports whether calls need not wait for a connection, which may take seconds if the node hangs. If none is
+// being made, ready has one made.
 func (c *conn) ready() bool {
 	state := c.GetState()
 	if state == connectivity.Idle {

@@ -107,7 +107,8 @@ func (h *hangingNode) serve(_ any, s grpc.ServerStream) error {
 	return s.SendMsg(in)
 }
 
-func (h *hangingNode) stop(ctx context.Context, method string, req, resp any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (h *hangingNode) stop(ctx context.Context, method string, req, resp any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
+	opts ...grpc.CallOption) error {
 	err := invoke(ctx, method, req, resp, cc, opts...)
 	if method == grpc_health_v1.Health_Check_FullMethodName {
 		time.Sleep(time.Duration(h.stops.Swap(0)))
@@ -267,8 +268,10 @@ var (
 func TestUnansweredEndings(t *testing.T) {
 	withHangingNode(t, func(h *hangingNode) {
 		for _, frame := range []*pawlv1.WorkRequest{
-			{Settle: &pawlv1.SettleRequest{Acks: settles.GetSettle().GetAcks()}}, {Settle: &pawlv1.SettleRequest{Fails: settles.GetSettle().GetFails()}},
-			{Settle: &pawlv1.SettleRequest{Extends: settles.GetSettle().GetExtends()}}, {Settle: &pawlv1.SettleRequest{Releases: settles.GetSettle().GetReleases()}},
+			{Settle: &pawlv1.SettleRequest{Acks: settles.GetSettle().GetAcks()}},
+			{Settle: &pawlv1.SettleRequest{Fails: settles.GetSettle().GetFails()}},
+			{Settle: &pawlv1.SettleRequest{Extends: settles.GetSettle().GetExtends()}},
+			{Settle: &pawlv1.SettleRequest{Releases: settles.GetSettle().GetReleases()}},
 		} {
 			s, broken := h.work()
 			began := time.Now()

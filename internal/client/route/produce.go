@@ -23,11 +23,11 @@ import (
 )
 
 const (
-	// A stream that carries nothing for idleStream to twice that is closed, so that an idle client costs neither side anything: while a stream is
-	// open, gRPC pings. Many load balancers cut connections that are silent for a minute.
+	// A stream that carries nothing for idleStream to twice that is closed, so that an idle client costs neither side
+	// anything: while a stream is open, gRPC pings. Many load balancers cut connections that are silent for a minute.
 	idleStream = 25 * time.Second
-	// maxUnanswered is how many bytes may be unanswered when a caller sends on its own goroutine. gRPC accepts 64 KiB of a stream before it makes a
-	// sender wait for the other side; bytes that were answered have been sent.
+	// maxUnanswered is how many bytes may be unanswered when a caller sends on its own goroutine. gRPC accepts 64 KiB of a
+	// stream before it makes a sender wait for the other side; bytes that were answered have been sent.
 	maxUnanswered = 60 << 10
 	// frameOverhead is more than a frame's number and gRPC add to its tasks.
 	frameOverhead = 64
@@ -89,7 +89,8 @@ func (p *producer) enqueue(ctx context.Context, batch *pawlv1.EnqueueBatchReques
 	f := &frame{done: make(chan struct{}, 1)}
 	f.req.Tasks = batch.GetTasks()
 	if f.size = proto.Size(&f.req) + frameOverhead; f.size > rpc.MaxMessage { // it would end the stream, and the frames of others with it
-		return nil, &pawltype.Error{Code: pawltype.ErrPayloadTooLarge, Field: "tasks", Message: fmt.Sprintf("%d tasks have %d bytes, over the message limit of %d", len(f.req.Tasks), f.size, rpc.MaxMessage)}
+		return nil, &pawltype.Error{Code: pawltype.ErrPayloadTooLarge, Field: "tasks",
+			Message: fmt.Sprintf("%d tasks have %d bytes, over the message limit of %d", len(f.req.Tasks), f.size, rpc.MaxMessage)}
 	}
 	p.conn.prober.beginCall()
 	defer p.conn.prober.endCall()
@@ -223,8 +224,8 @@ func (s *frameStream) begin(stream pawlv1.ProducerService_ProduceClient) {
 	s.idle = time.AfterFunc(idleStream, s.look)
 }
 
-// send sends a frame. If it reports false, the stream accepts no more, and the caller uses another; an error is why the server accepted none. It
-// never waits for the server, since a caller must be able to leave.
+// send sends a frame. If it reports false, the stream accepts no more, and the caller uses another; an error is why the
+// server accepted none. It never waits for the server, since a caller must be able to leave.
 func (s *frameStream) send(f *frame) (sent bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -277,8 +278,8 @@ func (s *frameStream) flush() {
 	}
 }
 
-// takeBackLocked reports whether a frame that could not be sent, because the stream has ended, may be sent over another one. If the stream never
-// had an answer, the frame gets its error instead.
+// takeBackLocked reports whether a frame that could not be sent, because the stream has ended, may be sent over another
+// one. If the stream never had an answer, the frame gets its error instead.
 func (s *frameStream) takeBackLocked(f *frame) bool {
 	s.over.Store(true)
 	if !s.served || s.frames[f.req.Number] != f {

@@ -24,9 +24,11 @@ func TestAdvertisedAddresses(t *testing.T) {
 		{"unix:/x:1", Config{TLS: &tls.Config{}}, false}, {"n1", Config{TLS: &tls.Config{}}, false}, {":7295", Config{TLS: &tls.Config{}}, false},
 		{"n1:0", Config{TLS: &tls.Config{}}, false}, {"n1:http", Config{TLS: &tls.Config{}}, false}, {"[::]:1", Config{}, false},
 		{"user@n1:1", Config{TLS: &tls.Config{}}, false}, {"n1:70000", Config{TLS: &tls.Config{}}, false},
-		{"a-z.A_Z:1", Config{TLS: &tls.Config{}}, true}, {"n{1:1", Config{TLS: &tls.Config{}}, false}, {"n[:1", Config{TLS: &tls.Config{}}, false}, {"n@:1", Config{TLS: &tls.Config{}}, false},
-		{"n`:1", Config{TLS: &tls.Config{}}, false}, {"n/1:1", Config{TLS: &tls.Config{}}, false}, {"09:65535", Config{TLS: &tls.Config{}}, true}, {"ö:1", Config{TLS: &tls.Config{}}, false},
-		{strings.Repeat("n", 298) + ":1", Config{TLS: &tls.Config{}}, true}, {strings.Repeat("n", 299) + ":1", Config{TLS: &tls.Config{}}, false},
+		{"a-z.A_Z:1", Config{TLS: &tls.Config{}}, true}, {"n{1:1", Config{TLS: &tls.Config{}}, false}, {"n[:1", Config{TLS: &tls.Config{}},
+			false}, {"n@:1", Config{TLS: &tls.Config{}}, false},
+		{"n`:1", Config{TLS: &tls.Config{}}, false}, {"n/1:1", Config{TLS: &tls.Config{}}, false}, {"09:65535", Config{TLS: &tls.Config{}}, true},
+		{"ö:1", Config{TLS: &tls.Config{}}, false}, {strings.Repeat("n", 298) + ":1", Config{TLS: &tls.Config{}}, true},
+		{strings.Repeat("n", 299) + ":1", Config{TLS: &tls.Config{}}, false},
 	} {
 		conn, err := x.cfg.connectTo(x.addr)
 		if (err == nil) != x.ok {
@@ -55,8 +57,9 @@ func TestTargets(t *testing.T) {
 		{"n1:1", "dns:///n1:1", Config{Plaintext: true}, false},
 		{"n1:1", "dns:///n1:1", Config{TLS: &tls.Config{}}, true},
 		{"n1:1", "passthrough:///n1:1", Config{Dialer: bare}, false},
-		{"", "", Config{}, false}, {":1", "", Config{Plaintext: true}, false}, {"n 1:1", "", Config{Plaintext: true}, false}, {"n1:1/x", "", Config{Plaintext: true}, false}, {"n/1:1", "", Config{Plaintext: true}, false},
-		{"unix:///run/pawl.sock", "unix:///run/pawl.sock", Config{}, false},
+		{"", "", Config{}, false}, {":1", "", Config{Plaintext: true}, false}, {"n 1:1", "", Config{Plaintext: true}, false},
+		{"n1:1/x", "", Config{Plaintext: true}, false}, {"n/1:1", "", Config{Plaintext: true}, false}, {"unix:///run/pawl.sock",
+			"unix:///run/pawl.sock", Config{}, false},
 		{"https://n1:1", "dns:///n1:1", Config{}, true},
 		{" https://n1:1 ", "dns:///n1:1", Config{}, true},
 		{"https://n1", "", Config{}, false},
@@ -74,7 +77,8 @@ func TestTargets(t *testing.T) {
 		{list(33), "", Config{}, false},
 	} {
 		got, opts, err := x.cfg.targets(x.addr)
-		if got != x.want || (err == nil) != (x.want != "") || err == nil && (x.cfg.TLS != nil) != x.tls || (len(opts) > 0) != (got == "pawl:///nodes") {
+		if got != x.want || (err == nil) != (x.want != "") || err == nil && (x.cfg.TLS != nil) != x.tls ||
+			(len(opts) > 0) != (got == "pawl:///nodes") {
 			t.Errorf("targets(%.40q) = %q with %d options, %v, TLS %v, want %q", x.addr, got, len(opts), err, x.cfg.TLS != nil, x.want)
 		}
 	}
@@ -83,8 +87,8 @@ func TestTargets(t *testing.T) {
 func bare(context.Context, string) (net.Conn, error) { return nil, errors.ErrUnsupported }
 
 func TestAddress(t *testing.T) {
-	for addr, want := range map[string]string{"": "|", "n1": "n1|7295", "n1:1": "n1|1", " https://n1:1": "n1|1", "[::1]": "::1|7295", "[::1]:1": "::1|1", "unix:///run/pawl.sock": "/run/pawl.sock|",
-		"unix:pawl.sock": "pawl.sock|", "n1:1,n2:1": "|"} {
+	for addr, want := range map[string]string{"": "|", "n1": "n1|7295", "n1:1": "n1|1", " https://n1:1": "n1|1", "[::1]": "::1|7295",
+		"[::1]:1": "::1|1", "unix:///run/pawl.sock": "/run/pawl.sock|", "unix:pawl.sock": "pawl.sock|", "n1:1,n2:1": "|"} {
 		if host, port := Address(addr); host+"|"+port != want {
 			t.Errorf("Address(%q) = %s|%s, want %s", addr, host, port, want)
 		}

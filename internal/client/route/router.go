@@ -86,7 +86,8 @@ type channel struct {
 }
 
 func newRouter(conn *conn, cfg *Config) *Router {
-	d := &Router{dial: cfg.connectTo, who: cfg.caller(), log: cfg.Log, topology: newTopology(), nodes: map[string]*node{}, channels: map[*channel]bool{}, jitter: 1}
+	d := &Router{dial: cfg.connectTo, who: cfg.caller(), log: cfg.Log, topology: newTopology(), nodes: map[string]*node{},
+		channels: map[*channel]bool{}, jitter: 1}
 	d.any = d.newChannel("", conn)
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
@@ -346,7 +347,8 @@ func (d *Router) logLocked(n *node, err error) {
 	if !n.logged && d.ctx.Err() == nil {
 		level, n.logged = slog.LevelInfo, true
 	}
-	d.log.Log(d.ctx, level, "a node can't be reached directly: its calls are routed through another node", "node", n.name, "address", n.addr, "error", err)
+	d.log.Log(d.ctx, level, "a node can't be reached directly: its calls are routed through another node", "node", n.name, "address",
+		n.addr, "error", err)
 }
 
 // dialNode connects to an address, and checks that the node of this name and cluster answers there: the address may be that of another

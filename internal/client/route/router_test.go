@@ -115,7 +115,8 @@ func (n rigNode) GetMap(context.Context, *pawlv1.GetMapRequest) (*pawlv1.GetMapR
 	if hold != nil {
 		<-hold
 	}
-	m := &pawlv1.GetMapResponse{Node: n.name, ClusterId: "c1", Version: 1, Shards: []*pawlv1.MapShard{{Shard: 1, Leader: "n1"}, {Shard: 2, Leader: "n2"}, {Shard: 3, Leader: "n3"}}}
+	m := &pawlv1.GetMapResponse{Node: n.name, ClusterId: "c1", Version: 1, Shards: []*pawlv1.MapShard{{Shard: 1, Leader: "n1"},
+		{Shard: 2, Leader: "n2"}, {Shard: 3, Leader: "n3"}}}
 	for _, name := range []string{"n1", "n2", "n3"} {
 		m.Nodes = append(m.Nodes, &pawlv1.MapNode{Name: name, ApiAddress: name + ":1"})
 	}
@@ -406,7 +407,8 @@ func TestUnreachableNodes(t *testing.T) {
 		r.mu.Lock()
 		r.away = ""
 		r.mu.Unlock()
-		if !d.Reach(r.Context(), "n2") || d.nodes["n2"].tries != 0 || !d.Reach(r.Context(), "n2") || !d.Reach(r.Context(), "n1") || d.Reach(r.Context(), "n9") {
+		if !d.Reach(r.Context(), "n2") || d.nodes["n2"].tries != 0 || !d.Reach(r.Context(), "n2") || !d.Reach(r.Context(), "n1") ||
+			d.Reach(r.Context(), "n9") {
 			r.Errorf("after n2 was reachable again: %+v", d.nodes["n2"])
 		}
 		d.mu.Lock()

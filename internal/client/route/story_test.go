@@ -97,7 +97,8 @@ func TestTopology(t *testing.T) {
 		if len(c.spread) > 0 {
 			said += fmt.Sprintln("spread:", slices.Sorted(maps.Keys(c.spread)))
 		}
-		return said + fmt.Sprintf("here %q, queues %v, leaders %v, cluster %q at version %d, addresses %v\n", c.defaultNode, c.queues, c.leaders, c.cluster, c.version, c.addrs)
+		return said + fmt.Sprintf("here %q, queues %v, leaders %v, cluster %q at version %d, addresses %v\n", c.defaultNode, c.queues, c.leaders,
+			c.cluster, c.version, c.addrs)
 	})
 }
 
@@ -132,7 +133,8 @@ func TestStamps(t *testing.T) {
 		{[]string{"1", "2"}, []string{"n1"}, stamp{}},
 		{[]string{"7"}, []string{"n1", "n2"}, stamp{7, true, ""}},
 	} {
-		if got := stampOf(metadata.MD{"pawl-shard": x.shards, "pawl-leader": x.leaders}); got.stamped != x.want.stamped || got.stamped && got != x.want || got.leader != x.want.leader {
+		if got := stampOf(metadata.MD{"pawl-shard": x.shards, "pawl-leader": x.leaders}); got.stamped != x.want.stamped || got.stamped &&
+			got != x.want || got.leader != x.want.leader {
 			t.Errorf("stampOf trailers %v %.9v: got %+v", x.shards, x.leaders, got)
 		}
 		var frame []*pawlv1.ShardStamp
@@ -147,7 +149,8 @@ func TestStamps(t *testing.T) {
 				frame[i].Leader = x.leaders[i]
 			}
 		}
-		if got := stampOfFrame(frame); len(frame) > 0 && (got.stamped != x.want.stamped || got.leader != x.want.leader || got.stamped && got.shard != x.want.shard) {
+		if got := stampOfFrame(frame); len(frame) > 0 && (got.stamped != x.want.stamped || got.leader != x.want.leader || got.stamped &&
+			got.shard != x.want.shard) {
 			t.Errorf("stampOfFrame %v: got %+v", frame, got)
 		}
 	}
@@ -182,9 +185,10 @@ func TestDestinations(t *testing.T) {
 		"the heaviest second": {&pawlv1.ClaimRequest{Queues: shares(3, 7, 5)}, Destination{queue: "b"}},
 		"acks":                {&pawlv1.SettleRequest{Acks: []*pawlv1.AckRequest{{TaskId: id}}, Fails: []*pawlv1.FailRequest{{}}}, own},
 		"fails":               {&pawlv1.SettleRequest{Fails: []*pawlv1.FailRequest{{TaskId: id}}, Releases: []*pawlv1.ReleaseRequest{{}}}, own},
-		"releases":            {&pawlv1.SettleRequest{Releases: []*pawlv1.ReleaseRequest{{TaskId: id}}, Extends: []*pawlv1.ExtendRequest{{}}}, own},
-		"extends":             {&pawlv1.SettleRequest{Extends: []*pawlv1.ExtendRequest{{TaskId: id}}}, own},
-		"nothing settled":     {&pawlv1.SettleRequest{}, Destination{}},
+		"releases": {&pawlv1.SettleRequest{Releases: []*pawlv1.ReleaseRequest{{TaskId: id}}, Extends: []*pawlv1.ExtendRequest{{}}},
+			own},
+		"extends":         {&pawlv1.SettleRequest{Extends: []*pawlv1.ExtendRequest{{TaskId: id}}}, own},
+		"nothing settled": {&pawlv1.SettleRequest{}, Destination{}},
 	} {
 		got := destinationOf(x.req)
 		if got != x.want || got.nowhere() != (x.want == Destination{}) && what != "no queue" {
@@ -325,7 +329,8 @@ func (w *frames) state() (said string) {
 		}
 	}
 	s := w.s
-	return said + fmt.Sprintf("takes frames %v, served %v, under way %v, %d bytes, %d wait to be sent\n", !s.over.Load(), s.served, slices.Sorted(maps.Keys(s.frames)), s.unanswered, len(s.queue))
+	return said + fmt.Sprintf("takes frames %v, served %v, under way %v, %d bytes, %d wait to be sent\n", !s.over.Load(), s.served,
+		slices.Sorted(maps.Keys(s.frames)), s.unanswered, len(s.queue))
 }
 
 // The credentials of a call have what is set, or report that a token can't be had.

@@ -53,7 +53,8 @@ func (c *Caller) RetryFor() time.Duration { return c.retryFor }
 func (c *Caller) Succeeded() { c.budget.succeeded() }
 
 // Call makes one RPC. If repeat is set, it is retried while the broker is unavailable.
-func Call[Req, Resp any](ctx context.Context, c *Caller, repeat bool, rpc func(context.Context, Req, ...grpc.CallOption) (Resp, error), req Req) (Resp, error) {
+func Call[Req, Resp any](ctx context.Context, c *Caller, repeat bool, rpc func(context.Context, Req, ...grpc.CallOption) (Resp, error),
+	req Req) (Resp, error) {
 	start := time.Now()
 	for try := 0; ; try++ {
 		resp, err := rpc(ctx, req)

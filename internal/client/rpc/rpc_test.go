@@ -105,7 +105,8 @@ func TestRepeatsArePaced(t *testing.T) {
 			try         int
 			err         error
 			least, most time.Duration
-		}{{0, away, 0, firstPause}, {1, away, maxPause, maxPause}, {0, soon, maxPause, maxPause}, {2, notReady, 0, 80 * time.Millisecond}, {2, away, maxPause, maxPause}, {3, notReady, maxPause, maxPause}, {4, notReady, maxPause, maxPause}} {
+		}{{0, away, 0, firstPause}, {1, away, maxPause, maxPause}, {0, soon, maxPause, maxPause}, {2, notReady, 0, 80 * time.Millisecond},
+			{2, away, maxPause, maxPause}, {3, notReady, maxPause, maxPause}, {4, notReady, maxPause, maxPause}} {
 			useUp()
 			began := time.Now()
 			err := c.Pause(t.Context(), x.try, x.err)
@@ -185,8 +186,9 @@ func TestSleep(t *testing.T) {
 
 // The refusals after which a stream is not reopened.
 func TestFinal(t *testing.T) {
-	for err, want := range map[error]string{pawltype.ErrUnauthenticated: "true true", pawltype.ErrPermissionDenied: "true true", pawltype.ErrInvalidArgument: "false true",
-		pawltype.ErrClosed: "false true", pawltype.ErrUnavailable: "false false", pawltype.ErrInternal: "false false"} {
+	for err, want := range map[error]string{pawltype.ErrUnauthenticated: "true true", pawltype.ErrPermissionDenied: "true true",
+		pawltype.ErrInvalidArgument: "false true", pawltype.ErrClosed: "false true", pawltype.ErrUnavailable: "false false",
+		pawltype.ErrInternal: "false false"} {
 		if got := fmt.Sprint(AccessDenied(err), Final(err)); got != want {
 			t.Errorf("%v: got %s, want %s", err, got, want)
 		}

@@ -69,13 +69,15 @@ func (m Made) Apply(s *pawlv1.TaskSpec) error {
 	return nil
 }
 
-// check rejects what would make the whole batch unreadable, exceed a message, or lose an option on the way; all other rules are the broker's.
+// check rejects what would make the whole batch unreadable, exceed a message, or lose an option on the way; all other
+// rules are the broker's.
 func check(s *pawlv1.TaskSpec) error {
 	if s.GetType() == "" {
 		return convert.Invalid("type", "is empty")
 	}
 	if len(s.GetPayload()) > rpc.MaxMessage-convert.MaxTaskOverhead {
-		return &pawltype.Error{Code: pawltype.ErrPayloadTooLarge, Field: "payload", Message: fmt.Sprintf("payload of type %q: %d bytes exceed the message limit of %d", s.GetType(), len(s.GetPayload()), rpc.MaxMessage)}
+		return &pawltype.Error{Code: pawltype.ErrPayloadTooLarge, Field: "payload",
+			Message: fmt.Sprintf("payload of type %q: %d bytes exceed the message limit of %d", s.GetType(), len(s.GetPayload()), rpc.MaxMessage)}
 	}
 	for _, f := range [...]struct{ name, value string }{
 		{"type", s.Type}, {"content_type", s.ContentType}, {"queue", s.GetQueue()}, {"idempotency_key", s.GetIdempotencyKey()},

@@ -53,7 +53,8 @@ func TestOf(t *testing.T) {
 		{bytes{"raw", []byte("{")}, `raw { "text/plain" in +given of `},
 	} {
 		s, err := Of(x.args, []option{queue})
-		if got := fmt.Sprintf("%s %s %q in %s of %s", s.GetType(), s.GetPayload(), s.GetContentType(), s.GetQueue(), s.GetKey()); err != nil || got != x.want {
+		if got := fmt.Sprintf("%s %s %q in %s of %s", s.GetType(), s.GetPayload(), s.GetContentType(), s.GetQueue(), s.GetKey()); err != nil ||
+			got != x.want {
 			t.Errorf("%#v: got %s, %v, want %s", x.args, got, err, x.want)
 		}
 	}
@@ -75,7 +76,8 @@ func TestRefusals(t *testing.T) {
 	if _, err := Of[option](bytes{"a", make([]byte, limit)}, nil); err != nil {
 		t.Errorf("the largest payload was refused: %v", err)
 	}
-	if _, err := Of[option](bytes{"a", make([]byte, limit+1)}, nil); !errors.Is(err, pawltype.ErrPayloadTooLarge) || fieldOf(err) != "payload" {
+	if _, err := Of[option](bytes{"a", make([]byte, limit+1)}, nil); !errors.Is(err, pawltype.ErrPayloadTooLarge) ||
+		fieldOf(err) != "payload" {
 		t.Errorf("a payload over the limit: %v, want payload_too_large", err)
 	}
 	if _, err := Of[option](bytes{}, nil); fieldOf(err) != "type" {
@@ -99,7 +101,10 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s: got %v, want invalid_argument for this field", field, err)
 		}
 	}
-	if _, err := Of(mail{}, []option{set(func(s *pawlv1.TaskSpec) { s.Tags, s.Headers = []string{"a"}, map[string]string{"name": "value"} })}); err != nil {
+	if _, err := Of(mail{}, []option{set(func(s *pawlv1.TaskSpec) {
+		s.Tags, s.Headers = []string{"a"},
+			map[string]string{"name": "value"}
+	})}); err != nil {
 		t.Errorf("valid tags and headers were refused: %v", err)
 	}
 }

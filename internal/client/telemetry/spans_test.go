@@ -48,7 +48,8 @@ func newRig(t *testing.T, cfg Config) *rig {
 
 // origin returns a remote span context.
 func origin(n byte) trace.SpanContext {
-	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{n}, SpanID: trace.SpanID{n}, TraceFlags: trace.FlagsSampled, Remote: true})
+	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{n}, SpanID: trace.SpanID{n}, TraceFlags: trace.FlagsSampled,
+		Remote: true})
 }
 
 func headersOf(s trace.SpanContext) map[string]string {
@@ -286,7 +287,8 @@ func TestBounds(t *testing.T) {
 	for _, x := range []struct {
 		headers, bytes int
 		told           bool
-	}{{1, 1, true}, {63, 1, true}, {64, 1, false}, {65, 1, false}, {1, 16<<10 - added, true}, {1, 16<<10 - added + 1, false}, {1, 16 << 10, false}} {
+	}{{1, 1, true}, {63, 1, true}, {64, 1, false}, {65, 1, false}, {1, 16<<10 - added, true}, {1, 16<<10 - added + 1, false},
+		{1, 16 << 10, false}} {
 		s := &pawlv1.TaskSpec{Headers: map[string]string{}}
 		for i := range x.headers {
 			s.Headers[fmt.Sprintf("%c", 'A'+i)] = ""
@@ -432,7 +434,8 @@ func (f failingMeter) Int64Counter(name string, opts ...metric.Int64CounterOptio
 
 // The error of an instrument is returned.
 func TestFailingInstruments(t *testing.T) {
-	for _, name := range []string{"messaging.client.operation.duration", "messaging.process.duration", "messaging.client.sent.messages", "messaging.client.consumed.messages"} {
+	for _, name := range []string{"messaging.client.operation.duration", "messaging.process.duration", "messaging.client.sent.messages",
+		"messaging.client.consumed.messages"} {
 		if _, err := New(Config{MeterProvider: failing{name: name}}); !errors.Is(err, errInstrument) {
 			t.Errorf("New with a failing %s: got %v", name, err)
 		}
@@ -448,7 +451,8 @@ func (long[T]) Error() string { return "long" }
 func TestErrorTypes(t *testing.T) {
 	for err, want := range map[error]string{
 		&pawltype.Error{Code: pawltype.ErrConflict}: "conflict", &pawltype.PanicError{Value: 1}: "panic", pawltype.ErrClosed: "closed",
-		context.Canceled: "cancelled", context.DeadlineExceeded: "timeout", fmt.Errorf("x: %w", context.Canceled): "cancelled", errors.New("x"): "*errors.errorString",
+		context.Canceled: "cancelled", context.DeadlineExceeded: "timeout", fmt.Errorf("x: %w", context.Canceled): "cancelled",
+		errors.New("x"): "*errors.errorString",
 	} {
 		if got := errorType(err); got != want {
 			t.Errorf("%v: got %s, want %s", err, got, want)
@@ -457,7 +461,8 @@ func TestErrorTypes(t *testing.T) {
 	if got := errorType(long[long[long[long[long[long[long[int]]]]]]]{}); len(got) != 256 {
 		t.Errorf("the error type has %d bytes, want 256", len(got))
 	}
-	if err := SettleError(&pawlv1.Settled{Error: &pawlv1.Error{Code: "conflict"}}); !errors.Is(err, pawltype.ErrConflict) || SettleError(&pawlv1.Settled{}) != nil {
+	if err := SettleError(&pawlv1.Settled{Error: &pawlv1.Error{Code: "conflict"}}); !errors.Is(err, pawltype.ErrConflict) ||
+		SettleError(&pawlv1.Settled{}) != nil {
 		t.Errorf("SettleError = %v, want a conflict", err)
 	}
 }
@@ -467,7 +472,8 @@ func TestLogTrace(t *testing.T) {
 	var b strings.Builder
 	log := slog.New(slog.NewTextHandler(&b, nil))
 	LogTrace(log, origin(1)).Info("traced")
-	if want := "trace_id=01000000000000000000000000000000 span_id=0100000000000000"; !strings.Contains(b.String(), want) || LogTrace(log, trace.SpanContext{}) != log {
+	if want := "trace_id=01000000000000000000000000000000 span_id=0100000000000000"; !strings.Contains(b.String(), want) ||
+		LogTrace(log, trace.SpanContext{}) != log {
 		t.Errorf("the log has %s, want %s", &b, want)
 	}
 }

@@ -172,8 +172,8 @@ func (t *Telemetry) operation(v Verb, queue string) *operation {
 	return op
 }
 
-// noTracers is the global provider of a program that has set none; nil: it had set one before this package was initialized. Making one of its
-// spans, which record nothing, takes a microsecond.
+// noTracers is the global provider of a program that has set none; nil: it had set one before this package was
+// initialized. Making one of its spans, which record nothing, takes a microsecond.
 var noTracers = ifUnset(otel.GetTracerProvider())
 
 // ifUnset returns p if it is the global provider of a program that has set none, else nil.

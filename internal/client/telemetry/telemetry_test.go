@@ -83,7 +83,8 @@ func TestNoProvider(t *testing.T) {
 
 	remote := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, Remote: true})
 	with := trace.ContextWithRemoteSpanContext(ctx, remote)
-	if got, o := tel.Process(with, claim, "w"); o.span.SpanContext().TraceID() != remote.TraceID() || trace.SpanContextFromContext(got).TraceID() != remote.TraceID() {
+	if got, o := tel.Process(with, claim, "w"); o.span.SpanContext().TraceID() != remote.TraceID() ||
+		trace.SpanContextFromContext(got).TraceID() != remote.TraceID() {
 		t.Errorf("the run has trace %v, its task has %v", o.span.SpanContext(), remote)
 	}
 
@@ -101,9 +102,9 @@ func TestNoProvider(t *testing.T) {
 func TestServerAttrs(t *testing.T) {
 	for addr, want := range map[string]string{
 		"localhost": "server.address=localhost server.port=7295", "localhost:80": "server.address=localhost server.port=80",
-		"https://mail.example:443": "server.address=mail.example server.port=443", "[::1]:80": "server.address=::1 server.port=80", "[::1]": "server.address=::1 server.port=7295",
-		"mail.example:https": "server.address=mail.example", "unix:///run/pawl.sock": "server.address=/run/pawl.sock", "unix:pawl.sock": "server.address=pawl.sock",
-		"n1:7295,n2:7295": "", "": "",
+		"https://mail.example:443": "server.address=mail.example server.port=443", "[::1]:80": "server.address=::1 server.port=80",
+		"[::1]": "server.address=::1 server.port=7295", "mail.example:https": "server.address=mail.example",
+		"unix:///run/pawl.sock": "server.address=/run/pawl.sock", "unix:pawl.sock": "server.address=pawl.sock", "n1:7295,n2:7295": "", "": "",
 	} {
 		var words []string
 		for _, a := range Server(route.Address(addr)) {
@@ -120,7 +121,8 @@ func TestServerAttrs(t *testing.T) {
 	for v := range verbs {
 		op := tel.operation(Verb(v), "mail")
 		spans := trace.NewSpanStartConfig(op.start...)
-		if got := attribute.NewSet(spans.Attributes()...); got.Equivalent() != op.labels.Equivalent() || !got.HasValue("server.address") || !got.HasValue("server.port") {
+		if got := attribute.NewSet(spans.Attributes()...); got.Equivalent() != op.labels.Equivalent() || !got.HasValue("server.address") ||
+			!got.HasValue("server.port") {
 			t.Errorf("%s has the attributes %v, but its metrics have %v", op.name, got.ToSlice(), op.labels.ToSlice())
 		}
 	}

@@ -17,8 +17,9 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// A run of a task is a span "process", a child of the task's creation context, and its end is reported by an "ack", "fail" or "release" below
-// it. The handler's context contains the former, so that what a handler enqueues is part of the same trace.
+// A run of a task is a span "process", a child of the task's creation context, and its end is reported by an "ack",
+// "fail" or "release" below it. The handler's context contains the former, so that what a handler enqueues is part of
+// the same trace.
 
 // Task is what spans report about a task.
 type Task struct {
@@ -30,7 +31,8 @@ type Task struct {
 
 // TaskOf returns what spans report about a claimed task.
 func TaskOf(p *pawlv1.ClaimedTask) Task {
-	return Task{ID: p.GetTaskId(), Type: p.GetType(), Queue: p.GetQueue(), Attempt: int(p.GetAttempt()), Size: len(p.GetPayload()), Headers: p.GetHeaders()}
+	return Task{ID: p.GetTaskId(), Type: p.GetType(), Queue: p.GetQueue(), Attempt: int(p.GetAttempt()), Size: len(p.GetPayload()),
+		Headers: p.GetHeaders()}
 }
 
 // Extract returns the context of a task's run, with the trace in the task's headers.
@@ -72,8 +74,8 @@ func (t *Telemetry) Process(ctx context.Context, c Task, worker string) (context
 // Recording reports whether the span is recorded or measured.
 func (o Span) Recording() bool { return o.span.IsRecording() || !o.began.IsZero() }
 
-// Processed ends the span of a run. A run that has not failed, because it was cancelled or snoozed its task for example, has no error here: it
-// must not count as an error or exception.
+// Processed ends the span of a run. A run that has not failed, because it was cancelled or snoozed its task for
+// example, has no error here: it must not count as an error or exception.
 func (o Span) Processed(outcome pawltype.Outcome, err error) {
 	if !outcome.Failed() {
 		err = nil

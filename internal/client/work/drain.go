@@ -17,8 +17,8 @@ const (
 	settleTimeout = time.Second
 )
 
-// drain ends the run in an orderly way: no new tasks, handlers end, the broker confirms. A stream that can't be closed, because it is not open
-// yet or the broker does not read, is cut.
+// drain ends the run in an orderly way: no new tasks, handlers end, the broker confirms. A stream that can't be closed,
+// because it is not open yet or the broker does not read, is cut.
 func (s *Run) drain(closing chan struct{}, linked <-chan error, cut context.CancelFunc) error {
 	s.mu.Lock()
 	s.quiet = true

@@ -21,8 +21,9 @@ type telling struct {
 
 func (j telling) Failed(context.Context, error) { j.failed() }
 
-// A slot is busy until its job has been told of a failure: what is pushed meanwhile is released, not queued behind a Failed that hangs, and a
-// worker that drains leaves it behind. A Failed that ends its goroutine does not cost the slot.
+// A slot is busy until its job has been told of a failure: what is pushed meanwhile is released, not queued behind a
+// Failed that hangs, and a worker that drains leaves it behind. A Failed that ends its goroutine does not cost the
+// slot.
 func TestSlotsAreBusyUntilFailureIsTold(t *testing.T) {
 	const begins = 20 * time.Second // of the drain
 	for what, x := range map[string]struct {

@@ -174,10 +174,12 @@ func TestRunsEnd(t *testing.T) {
 		told  string
 		calls bool // settles the rest in a call
 	}{
-		"idle":             {nil, 10 * time.Second, false, 0, "", false},
-		"one after other":  {[]string{"quick", "goexits", "quick2"}, 10 * time.Second, false, 0, "ack quick; fail goexits RETRY: handler called runtime.Goexit; ack quick2", false},
-		"in time":          {[]string{"long"}, 10 * time.Second, false, 5 * time.Second, "ack long", false},
-		"leased":           {[]string{"leased"}, 10 * time.Second, false, 5 * time.Second, "extend leased by 1m0s, progress 0; ack leased", false},
+		"idle": {nil, 10 * time.Second, false, 0, "", false},
+		"one after other": {[]string{"quick", "goexits", "quick2"}, 10 * time.Second, false, 0,
+			"ack quick; fail goexits RETRY: handler called runtime.Goexit; ack quick2", false},
+		"in time": {[]string{"long"}, 10 * time.Second, false, 5 * time.Second, "ack long", false},
+		"leased": {[]string{"leased"}, 10 * time.Second, false, 5 * time.Second, "extend leased by 1m0s, progress 0; ack leased",
+			false},
 		"at its end":       {[]string{"obeys"}, 10 * time.Second, false, 10 * time.Second, "release obeys for 0s", false},
 		"at once":          {[]string{"obeys"}, -1, false, 0, "release obeys for 0s", false},
 		"a bit later":      {[]string{"lags"}, 10 * time.Second, false, 10*time.Second + drainGrace/2, "ack lags", false},
@@ -201,11 +203,13 @@ func TestRunsEnd(t *testing.T) {
 			began := time.Now()
 			err := w.run.Do(ctx)
 			s := b.streams[0]
-			if took := time.Since(began) - begins; err != nil || took != x.took || s.endings() != x.told || strings.Contains(w.out.String(), "call Settle") != x.calls {
+			if took := time.Since(began) - begins; err != nil || took != x.took || s.endings() != x.told || strings.Contains(w.out.String(),
+				"call Settle") != x.calls {
 				t.Errorf("%s: %v after %s, sent %q, want %s, %q, in a call %v: %s", what, err, took, s.endings(), x.took, x.told, x.calls, &w.out)
 			}
 			if quiet := s.last().GetQuiet(); !quiet || !s.closed || len(b.streams) != 1 || len(w.run.claims) > 0 {
-				t.Errorf("%s: %d streams, the last is closed = %v with quiet = %v, %d claims are left", what, len(b.streams), s.closed, quiet, len(w.run.claims))
+				t.Errorf("%s: %d streams, the last is closed = %v with quiet = %v, %d claims are left", what, len(b.streams), s.closed,
+					quiet, len(w.run.claims))
 			}
 			if context.Cause(w.run.base) != pawltype.ErrDraining {
 				t.Errorf("%s: the handlers' contexts ended with %v, want ErrDraining", what, context.Cause(w.run.base))
@@ -274,7 +278,8 @@ func TestLink(t *testing.T) {
 		st, _ := status.New(codes.Unavailable, "").WithDetails(&pawlv1.Error{Code: "unavailable", RetryAfter: durationpb.New(d)})
 		return st.Err()
 	}
-	denied, invalid, away := status.Error(codes.PermissionDenied, "no"), status.Error(codes.InvalidArgument, "no"), status.Error(codes.Unavailable, "")
+	denied, invalid, away := status.Error(codes.PermissionDenied, "no"), status.Error(codes.InvalidArgument, "no"),
+		status.Error(codes.Unavailable, "")
 	const ms, s = time.Millisecond, time.Second
 	for what, x := range map[string]struct {
 		streams []stream        // the last of them for ever, if it refuses for long
@@ -283,19 +288,29 @@ func TestLink(t *testing.T) {
 		want    error
 		log     string
 	}{
-		"denied":               {[]stream{{err: denied}}, 0, nil, pawltype.ErrPermissionDenied, ""},
-		"wrong":                {[]stream{{err: invalid}}, 0, nil, pawltype.ErrInvalidArgument, ""},
-		"wrong later":          {[]stream{{0, true, invalid}, {err: invalid}, {err: away}}, 0, []time.Duration{50 * ms, 100 * ms}, nil, "work stream broke"},
-		"pauses grow":          {slices.Repeat([]stream{{err: away}}, 10), 0, []time.Duration{50 * ms, 100 * ms, 200 * ms, 400 * ms, 800 * ms, 1600 * ms, 3200 * ms, 5 * s, 5 * s}, nil, "work stream broke"},
-		"one lasts":            {[]stream{{err: away}, {err: away}, {6 * s, false, away}, {err: away}, {err: away}}, 0, []time.Duration{50 * ms, 100 * ms, 50 * ms, 100 * ms}, nil, "work stream broke"},
-		"one does not":         {[]stream{{err: away}, {5 * s, false, away}, {1 * s, false, away}, {err: away}}, 0, []time.Duration{50 * ms, 100 * ms, 200 * ms}, nil, "work stream broke"},
-		"asks for a rest":      {[]stream{{err: asks(3 * s)}, {err: asks(time.Hour)}, {err: asks(1)}, {err: away}}, 0, []time.Duration{3 * s, 5 * s, 200 * ms}, nil, "work stream broke"},
-		"closed":               {[]stream{{1 * s, true, io.EOF}, {err: io.EOF}}, 0, []time.Duration{50 * ms}, nil, ""},
-		"denied after words":   {[]stream{{0, true, denied}, {err: denied}}, time.Minute, nil, pawltype.ErrPermissionDenied, "the broker rejects the worker's credentials"},
-		"denied after a while": {[]stream{{6 * s, false, away}, {err: denied}}, 66 * s, nil, pawltype.ErrPermissionDenied, "the broker rejects the worker's credentials"},
-		"denied after 5 s":     {[]stream{{5 * s, false, away}, {err: denied}}, 0, []time.Duration{50 * ms}, pawltype.ErrPermissionDenied, "work stream broke"},
-		"denied after 1 s":     {[]stream{{1 * s, false, away}, {err: denied}}, 0, []time.Duration{50 * ms}, pawltype.ErrPermissionDenied, "work stream broke"},
-		"let in between":       {[]stream{{0, true, denied}, {30 * s, false, away}, {err: denied}}, 90 * s, nil, pawltype.ErrPermissionDenied, "the broker rejects the worker's credentials"},
+		"denied": {[]stream{{err: denied}}, 0, nil, pawltype.ErrPermissionDenied, ""},
+		"wrong":  {[]stream{{err: invalid}}, 0, nil, pawltype.ErrInvalidArgument, ""},
+		"wrong later": {[]stream{{0, true, invalid}, {err: invalid}, {err: away}}, 0, []time.Duration{50 * ms, 100 * ms}, nil,
+			"work stream broke"},
+		"pauses grow": {slices.Repeat([]stream{{err: away}}, 10), 0, []time.Duration{50 * ms, 100 * ms, 200 * ms, 400 * ms, 800 * ms,
+			1600 * ms, 3200 * ms, 5 * s, 5 * s}, nil, "work stream broke"},
+		"one lasts": {[]stream{{err: away}, {err: away}, {6 * s, false, away}, {err: away}, {err: away}}, 0, []time.Duration{50 * ms,
+			100 * ms, 50 * ms, 100 * ms}, nil, "work stream broke"},
+		"one does not": {[]stream{{err: away}, {5 * s, false, away}, {1 * s, false, away}, {err: away}}, 0, []time.Duration{50 * ms,
+			100 * ms, 200 * ms}, nil, "work stream broke"},
+		"asks for a rest": {[]stream{{err: asks(3 * s)}, {err: asks(time.Hour)}, {err: asks(1)}, {err: away}}, 0, []time.Duration{3 * s,
+			5 * s, 200 * ms}, nil, "work stream broke"},
+		"closed": {[]stream{{1 * s, true, io.EOF}, {err: io.EOF}}, 0, []time.Duration{50 * ms}, nil, ""},
+		"denied after words": {[]stream{{0, true, denied}, {err: denied}}, time.Minute, nil, pawltype.ErrPermissionDenied,
+			"the broker rejects the worker's credentials"},
+		"denied after a while": {[]stream{{6 * s, false, away}, {err: denied}}, 66 * s, nil, pawltype.ErrPermissionDenied,
+			"the broker rejects the worker's credentials"},
+		"denied after 5 s": {[]stream{{5 * s, false, away}, {err: denied}}, 0, []time.Duration{50 * ms}, pawltype.ErrPermissionDenied,
+			"work stream broke"},
+		"denied after 1 s": {[]stream{{1 * s, false, away}, {err: denied}}, 0, []time.Duration{50 * ms}, pawltype.ErrPermissionDenied,
+			"work stream broke"},
+		"let in between": {[]stream{{0, true, denied}, {30 * s, false, away}, {err: denied}}, 90 * s, nil, pawltype.ErrPermissionDenied,
+			"the broker rejects the worker's credentials"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			closing, began := make(chan struct{}), time.Now()
@@ -323,7 +338,8 @@ func TestLink(t *testing.T) {
 			if !errors.Is(err, x.want) || x.forLong == 0 && len(b.streams) != len(x.streams) {
 				t.Errorf("%s: %v after %d streams, want %v after %d", what, err, len(b.streams), x.want, len(x.streams))
 			}
-			if took := time.Since(began); x.forLong > 0 && (took < x.forLong || took > x.forLong+6*time.Second || !strings.Contains(err.Error(), "refused for 1m")) {
+			if took := time.Since(began); x.forLong > 0 && (took < x.forLong || took > x.forLong+6*time.Second || !strings.Contains(err.Error(),
+				"refused for 1m")) {
 				t.Errorf("%s: %v after %s, want %s", what, err, took, x.forLong)
 			}
 			for _, line := range []string{"work stream broke", "the broker rejects the worker's credentials"} {

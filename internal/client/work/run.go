@@ -221,7 +221,8 @@ func (s *Run) accept(tasks []*pawlv1.ClaimedTask, now time.Time) {
 }
 
 func (s *Run) newHold(p *pawlv1.ClaimedTask, now time.Time) *heldClaim {
-	h := &heldClaim{ref: lease.Claim{TaskID: p.GetTaskId(), Type: p.GetType(), Token: p.GetClaimToken()}, task: p, job: s.cfg.NewJob(p, holder{s})}
+	h := &heldClaim{ref: lease.Claim{TaskID: p.GetTaskId(), Type: p.GetType(), Token: p.GetClaimToken()}, task: p,
+		job: s.cfg.NewJob(p, holder{s})}
 	h.ctx, h.cancel = context.WithCancelCause(s.cfg.Telemetry.Extract(s.base, h.traced()))
 	if timeout := p.GetTimeout().AsDuration(); timeout > 0 {
 		h.ctx, h.free = context.WithTimeout(h.ctx, timeout)
@@ -357,7 +358,8 @@ func (s *Run) outcome(h *heldClaim, err, cause error) pawltype.Outcome {
 	return h.outcome(err, cause)
 }
 
-// outcome is Run.outcome. If the claim is gone, or is released, the handler has not failed, whatever it returned. verdict has the same cases.
+// outcome is Run.outcome. If the claim is gone, or is released, the handler has not failed, whatever it returned.
+// verdict has the same cases.
 func (h *heldClaim) outcome(err, cause error) pawltype.Outcome {
 	decided := err == nil || outcome.DirectiveOf(err) != nil
 	switch {

@@ -152,7 +152,8 @@ func (w *world) start(a args) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	log := slog.New(slog.NewTextHandler(&w.out, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, x slog.Attr) slog.Attr {
+	log := slog.New(slog.NewTextHandler(&w.out, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string,
+		x slog.Attr) slog.Attr {
 		if x.Key == slog.TimeKey || x.Key == "task_id" || x.Key == "trace_id" || x.Key == "queue" {
 			return slog.Attr{}
 		}
@@ -160,8 +161,8 @@ func (w *world) start(a args) {
 	}}))
 	caller := rpc.NewCaller(w, -1)
 	w.held = map[string]*heldClaim{}
-	w.run = NewRun(w.Context(), Config{Caller: caller, Calls: lease.NewCalls(caller, tel), Telemetry: tel, Log: log, Hello: &pawlv1.WorkHello{}, Name: "w",
-		Concurrency: a.number("slots"), NewJob: func(*pawlv1.ClaimedTask, lease.Holder) Job { return w }})
+	w.run = NewRun(w.Context(), Config{Caller: caller, Calls: lease.NewCalls(caller, tel), Telemetry: tel, Log: log,
+		Hello: &pawlv1.WorkHello{}, Name: "w", Concurrency: a.number("slots"), NewJob: func(*pawlv1.ClaimedTask, lease.Holder) Job { return w }})
 }
 
 // counted generates sequential span ids.
@@ -255,7 +256,8 @@ func (w *world) step(d *datadriven.TestData) string {
 	case "lost":
 		w.run.receive(&pawlv1.WorkResponse{Lost: []*pawlv1.LostClaim{{ClaimToken: a.lone[0], Reason: a.of["reason"]}}}, now)
 	case "quiet":
-		w.run.receive(&pawlv1.WorkResponse{Quiet: &pawlv1.QuietNotice{Quiet: a.has("on"), Version: int64(a.number("version")), Reason: "a deploy"}}, now)
+		w.run.receive(&pawlv1.WorkResponse{Quiet: &pawlv1.QuietNotice{Quiet: a.has("on"), Version: int64(a.number("version")),
+			Reason: "a deploy"}}, now)
 	case "attach":
 		w.out.WriteString(frameText(w.run.attach(now)))
 	case "detach":
@@ -296,7 +298,8 @@ func (w *world) step(d *datadriven.TestData) string {
 func (w *world) push(a args, now time.Time) {
 	r := &pawlv1.WorkResponse{}
 	for _, id := range a.lone {
-		r.Tasks = append(r.Tasks, &pawlv1.ClaimedTask{TaskId: taskID(id), ClaimToken: id, Type: "a", Queue: "q", Attempt: 1, Lease: a.period("lease"), Timeout: a.period("timeout")})
+		r.Tasks = append(r.Tasks, &pawlv1.ClaimedTask{TaskId: taskID(id), ClaimToken: id, Type: "a", Queue: "q", Attempt: 1,
+			Lease: a.period("lease"), Timeout: a.period("timeout")})
 	}
 	w.run.receive(r, now)
 	for len(w.run.jobs) > 0 {
@@ -403,7 +406,8 @@ func (w *world) signals() string {
 // changes returns the slots and each claim, if they have changed. Times count from the start of the worker.
 func (w *world) changes() (said string) {
 	s, now := w.run, map[string]string{}
-	now[""] = fmt.Sprintf("busy %d, granted %d, claims %d, frames without answers %v", s.slots.busy, s.slots.granted, len(s.claims), s.out.of("").frames)
+	now[""] = fmt.Sprintf("busy %d, granted %d, claims %d, frames without answers %v", s.slots.busy, s.slots.granted, len(s.claims),
+		s.out.of("").frames)
 	for _, shard := range slices.Sorted(maps.Keys(s.out.endings)) {
 		if shard > 0 {
 			now[""] += fmt.Sprintf(", of shard %d %v", shard, s.out.endings[shard].frames)

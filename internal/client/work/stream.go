@@ -59,8 +59,8 @@ type endings struct {
 
 func (e *endings) full() bool { return len(e.frames) >= maxFramesInFlight }
 
-// answered counts an answer. Those of a shard arrive in the order of the frames, except that a refusal may overtake others: then the oldest frame
-// counts as answered, and the newest has as many answers to come.
+// answered counts an answer. Those of a shard arrive in the order of the frames, except that a refusal may overtake
+// others: then the oldest frame counts as answered, and the newest has as many answers to come.
 func (e *endings) answered() {
 	if len(e.frames) == 0 {
 		return
@@ -90,8 +90,9 @@ func (o *outbox) add(h *heldClaim) {
 	e.waiting = append(e.waiting, h)
 }
 
-// link keeps a stream to the broker, through any number of connections, until ctx ends or closing is closed. It returns an error only if the
-// client was closed, or if the broker rejects the worker, either before it ever served it, or its credentials for as long as rejectedFor.
+// link keeps a stream to the broker, through any number of connections, until ctx ends or closing is closed. It returns
+// an error only if the client was closed, or if the broker rejects the worker, either before it ever served it, or its
+// credentials for as long as rejectedFor.
 func (s *Run) link(ctx context.Context, closing <-chan struct{}) error {
 	served := false
 	var rejectedSince time.Time // since when its credentials are rejected
@@ -124,8 +125,8 @@ func (s *Run) link(ctx context.Context, closing <-chan struct{}) error {
 			if since := time.Since(rejectedSince); since >= rejectedFor {
 				return fmt.Errorf("refused for %s: %w", since.Round(time.Second), err)
 			}
-			s.cfg.Log.Error("the broker rejects the worker's credentials: the worker stops unless they become valid soon", "worker", s.cfg.Name, "error", err,
-				"again_in", pause, "ends_in", time.Until(rejectedSince.Add(rejectedFor)).Round(time.Second))
+			s.cfg.Log.Error("the broker rejects the worker's credentials: the worker stops unless they become valid soon", "worker",
+				s.cfg.Name, "error", err, "again_in", pause, "ends_in", time.Until(rejectedSince.Add(rejectedFor)).Round(time.Second))
 		case !errors.Is(err, io.EOF):
 			s.cfg.Log.Warn("work stream broke", "worker", s.cfg.Name, "error", err, "again_in", pause)
 		}
@@ -143,7 +144,8 @@ type workStream = interface {
 	CloseSend() error
 }
 
-// session opens a stream and works with it until it ends; io.EOF means that both sides had finished. heard reports whether the broker sent anything.
+// session opens a stream and works with it until it ends; io.EOF means that both sides had finished. heard reports
+// whether the broker sent anything.
 func (s *Run) session(ctx context.Context, closing <-chan struct{}) (heard bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -357,8 +359,8 @@ func (s *Run) grantLocked() int32 {
 	return convert.Int32(free)
 }
 
-// take returns a settle frame with all extensions, and the endings of shards that have room for a frame in flight. ready reports whether it has
-// endings, or none wait for room.
+// take returns a settle frame with all extensions, and the endings of shards that have room for a frame in flight.
+// ready reports whether it has endings, or none wait for room.
 func (o *outbox) take(now time.Time) (req *pawlv1.SettleRequest, ready bool) {
 	req = &pawlv1.SettleRequest{}
 	n := min(len(o.extends), lease.MaxSettleItems)
@@ -511,7 +513,8 @@ func (s *Run) refusedLocked(h *heldClaim, err *pawltype.Error, now time.Time) {
 	}
 }
 
-// extended handles the answer to an extension. After another refusal than that the claim is gone, the next extension is due before the lease ends.
+// extended handles the answer to an extension. After another refusal than that the claim is gone, the next extension is
+// due before the lease ends.
 func (s *Run) extended(p *pawlv1.Settled) {
 	e := p.GetError()
 	s.mu.Lock()

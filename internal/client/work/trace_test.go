@@ -80,7 +80,8 @@ func (f *traceFrame) add(r *pawlv1.WorkRequest) {
 	}
 }
 
-// TestTraces plays what the broker sends and how time passes, as the tests of the other SDKs do, and compares what the worker sends and holds.
+// TestTraces plays what the broker sends and how time passes, as the tests of the other SDKs do, and compares what the
+// worker sends and holds.
 func TestTraces(t *testing.T) {
 	data, err := os.ReadFile("../../../test/conformance/outside/traces.json")
 	if err != nil {
@@ -253,7 +254,8 @@ func (p *player) answers(s *traceStep, now time.Time) {
 		for _, token := range of.tokens {
 			each := &pawlv1.Settled{TaskId: token, ClaimToken: token}
 			if a.Code != "" {
-				each.Error = &pawlv1.Error{Code: a.Code, Reason: a.Reason, RetryAfter: durationpb.New(time.Duration(a.RetryAfter * float64(time.Second)))}
+				each.Error = &pawlv1.Error{Code: a.Code, Reason: a.Reason,
+					RetryAfter: durationpb.New(time.Duration(a.RetryAfter * float64(time.Second)))}
 			}
 			*of.list = append(*of.list, each)
 		}
@@ -263,7 +265,8 @@ func (p *player) answers(s *traceStep, now time.Time) {
 
 // check compares what was sent, and what is held.
 func (p *player) check(i int, s *traceStep, sent *traceFrame) {
-	for _, list := range []*[]string{&sent.Ack, &sent.Fail, &sent.Release, &sent.Extend, &s.Sends.Ack, &s.Sends.Fail, &s.Sends.Release, &s.Sends.Extend} {
+	for _, list := range []*[]string{&sent.Ack, &sent.Fail, &sent.Release, &sent.Extend, &s.Sends.Ack, &s.Sends.Fail,
+		&s.Sends.Release, &s.Sends.Extend} {
 		slices.Sort(*list)
 	}
 	if !reflect.DeepEqual(*sent, s.Sends) {

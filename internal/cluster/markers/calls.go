@@ -87,8 +87,9 @@ func (m *Marker) maySet(ctx context.Context) error {
 	if len(m.Queues) > 0 {
 		about = strings.Join(m.Queues, ", ")
 	}
-	return &task.Error{Code: task.CodePermissionDenied, Message: fmt.Sprintf("a caller that is limited to the queues %s can't set, end or remove a marker about %s",
-		strings.Join(scope.Queues, ", "), about)}
+	return &task.Error{Code: task.CodePermissionDenied,
+		Message: fmt.Sprintf("a caller that is limited to the queues %s can't set, end or remove a marker about %s",
+			strings.Join(scope.Queues, ", "), about)}
 }
 
 // Markers reads and changes the markers.
@@ -154,7 +155,8 @@ func roomForMarker(r store.Reader, m *Marker, kept []markerPlace, now store.Time
 	}
 	if over := len(kept) + 1 - MaxMarkers; over > n {
 		if n = over; m.At < kept[n-1].at {
-			return nil, task.Invalid("at", "%s is before the oldest of the %d markers that namespace %q keeps", m.At.Time().Format(time.RFC3339), MaxMarkers, m.Namespace)
+			return nil, task.Invalid("at", "%s is before the oldest of the %d markers that namespace %q keeps", m.At.Time().Format(time.RFC3339),
+				MaxMarkers, m.Namespace)
 		}
 	}
 	if n == 0 && system.GetNumber(r, system.MarkersKey) >= MaxAllMarkers {
@@ -185,7 +187,8 @@ func putMarker(tx *store.Tx, by task.Author, action task.Action, before, m *Mark
 }
 
 func onMarker(tx *store.Tx, by task.Author, action task.Action, m *Marker, before, after any) error {
-	return auditlog.Record(tx, audit.Entry{By: by, Action: action, Namespace: m.Namespace, Target: task.Target{Kind: task.OnMarker, Name: m.ID.String()}}, before, after)
+	return auditlog.Record(tx, audit.Entry{By: by, Action: action, Namespace: m.Namespace, Target: task.Target{Kind: task.OnMarker,
+		Name: m.ID.String()}}, before, after)
 }
 
 func markerPaceKey(ns string) []byte { return append([]byte{system.MetaTable, 'K'}, ns...) }
@@ -210,7 +213,8 @@ func nextPace(tx *store.Tx, ns string) (markerPace, error) {
 
 // countMarkers adds n to the number of all markers.
 func countMarkers(tx *store.Tx, n int) {
-	tx.Set(system.MarkersKey, system.EncodeNumber(uint64(max(int(system.GetNumber(tx, system.MarkersKey))+n, 0)))) // #nosec G115 -- at most MaxAllMarkers
+	tx.Set(system.MarkersKey, system.EncodeNumber(uint64(max(int(system.GetNumber(tx, system.MarkersKey))+n,
+		0)))) // #nosec G115 -- at most MaxAllMarkers
 }
 
 // End sets when a marker was over. Without a time, an existing end is kept.

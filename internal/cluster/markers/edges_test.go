@@ -55,7 +55,8 @@ func TestMarkersEnd(t *testing.T) {
 		if again, err := end(earlier); err != nil || again.EndedAt != earlier {
 			t.Errorf("ended earlier: %v, %v", again.EndedAt, err)
 		}
-		if page, err := w.Markers.List(bg, markers.Query{Namespace: "default", Limit: 9}); err != nil || len(page.Markers) != 1 || page.Markers[0].EndedAt != earlier || w.countedMarkers() != 1 {
+		if page, err := w.Markers.List(bg, markers.Query{Namespace: "default", Limit: 9}); err != nil || len(page.Markers) != 1 ||
+			page.Markers[0].EndedAt != earlier || w.countedMarkers() != 1 {
 			t.Errorf("then there are %+v, %v", page, err)
 		}
 		if _, err := end(first.At - 1); !errors.Is(err, task.ErrInvalidArgument) {
@@ -75,7 +76,8 @@ func TestMarkersEnd(t *testing.T) {
 func TestMarkersAreSelected(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		now := store.TimeOf(time.Now())
-		for n, m := range []markers.Marker{{Kind: markers.Deploy, At: now.Add(-3 * time.Hour), EndedAt: now.Add(-2 * time.Hour)}, {Kind: markers.Incident, At: now.Add(-3 * time.Hour)}, {Kind: markers.Deploy, At: now}} {
+		for n, m := range []markers.Marker{{Kind: markers.Deploy, At: now.Add(-3 * time.Hour), EndedAt: now.Add(-2 * time.Hour)},
+			{Kind: markers.Incident, At: now.Add(-3 * time.Hour)}, {Kind: markers.Deploy, At: now}} {
 			m.ID, m.Namespace, m.Title = numbered(n), "default", string(rune('a'+n))
 			_, err := w.Markers.Add(bg, markers.Call{By: lena, Marker: m})
 			must(t, err)
@@ -112,7 +114,8 @@ func TestMarkersAreSelected(t *testing.T) {
 func TestMarkersUpToTheirEnd(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		at := store.TimeOf(time.Now())
-		_, err := w.Markers.Add(bg, markers.Call{By: lena, Marker: markers.Marker{ID: numbered(1), Namespace: "default", Kind: markers.Note, Title: "a", At: at}})
+		_, err := w.Markers.Add(bg, markers.Call{By: lena, Marker: markers.Marker{ID: numbered(1), Namespace: "default", Kind: markers.Note,
+			Title: "a", At: at}})
 		must(t, err)
 		pass(time.Until(at.Add(markers.KeptFor).Time()) - time.Millisecond)
 		if got := w.marks(bg, "default"); !slices.Equal(got, []string{"a"}) {
@@ -145,10 +148,12 @@ func TestRefusedMarkers(t *testing.T) {
 		must(t, err)
 		oldest := page.Markers[len(page.Markers)-1].At
 		add := func(n int, at store.Time) error {
-			_, err := w.Markers.Add(bg, markers.Call{By: lena, Marker: markers.Marker{ID: numbered(n), Namespace: "default", Kind: markers.Note, Title: "a", At: at}})
+			_, err := w.Markers.Add(bg, markers.Call{By: lena, Marker: markers.Marker{ID: numbered(n), Namespace: "default", Kind: markers.Note,
+				Title: "a", At: at}})
 			return err
 		}
-		if err := add(2000, oldest-1); !errors.Is(err, task.ErrInvalidArgument) || !strings.Contains(err.Error(), "is before the oldest of the 1000 markers") {
+		if err := add(2000, oldest-1); !errors.Is(err, task.ErrInvalidArgument) || !strings.Contains(err.Error(),
+			"is before the oldest of the 1000 markers") {
 			t.Errorf("one before the oldest: %v", err)
 		}
 		must(t, add(2001, oldest))

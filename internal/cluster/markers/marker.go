@@ -186,8 +186,8 @@ func (m *Marker) checkTimes(now store.Time) error {
 
 // same reports whether two calls ask for the same marker. The end is ignored, since markers get ended.
 func (m *Marker) same(asked *Marker) bool {
-	return m.Kind == asked.Kind && m.Title == asked.Title && m.Version == asked.Version && m.URL == asked.URL && slices.Equal(m.Queues, asked.Queues) &&
-		slices.Equal(m.Types, asked.Types) && (asked.At == 0 || asked.At == m.At)
+	return m.Kind == asked.Kind && m.Title == asked.Title && m.Version == asked.Version && m.URL == asked.URL &&
+		slices.Equal(m.Queues, asked.Queues) && slices.Equal(m.Types, asked.Types) && (asked.At == 0 || asked.At == m.At)
 }
 
 // about reports whether a marker is about a queue and a type; "" means any.

@@ -38,7 +38,8 @@ func inBubble(t *testing.T, fn func(t *testing.T, w *world)) {
 		w.shard = w.Open(1)
 		w.shard.Confirm = func(context.Context, uint64) ([]string, error) { return nil, nil }
 		w.Markers = markers.New(w.shard)
-		w.Namespaces = namespaces.New(namespaces.Config{Shard: w.shard, Undivide: func(*store.Tx, string) {}, Forget: []func(*store.Tx, string){markers.Forget},
+		w.Namespaces = namespaces.New(namespaces.Config{Shard: w.shard, Undivide: func(*store.Tx, string) {}, Forget: []func(*store.Tx,
+			string){markers.Forget},
 			Erase: func(context.Context, uint32, string, uint64) error { return nil }})
 		fn(t, w)
 	})
@@ -56,8 +57,8 @@ func must(t *testing.T, err error) {
 
 // mark adds a marker that began that long ago, with the number in its id and its title.
 func (w *world) mark(ctx context.Context, n int, ago time.Duration, queues ...string) error {
-	_, err := w.Markers.Add(ctx, markers.Call{By: lena, Marker: markers.Marker{ID: numbered(n), Namespace: "default", Kind: markers.Deploy, Title: fmt.Sprint(n), Queues: queues,
-		At: store.TimeOf(time.Now().Add(-ago))}})
+	_, err := w.Markers.Add(ctx, markers.Call{By: lena, Marker: markers.Marker{ID: numbered(n), Namespace: "default", Kind: markers.Deploy,
+		Title: fmt.Sprint(n), Queues: queues, At: store.TimeOf(time.Now().Add(-ago))}})
 	return err
 }
 
@@ -167,7 +168,8 @@ func TestMarkersAreRemovedWithNamespace(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		_, err := w.Namespaces.Add(bg, namespaces.Call{By: lena, Name: "team"})
 		must(t, err)
-		_, err = w.Markers.Add(bg, markers.Call{By: lena, Marker: markers.Marker{ID: numbered(1), Namespace: "team", Kind: markers.Incident, Title: "team's"}})
+		_, err = w.Markers.Add(bg, markers.Call{By: lena, Marker: markers.Marker{ID: numbered(1), Namespace: "team", Kind: markers.Incident,
+			Title: "team's"}})
 		must(t, err)
 		must(t, w.mark(bg, 2, 0))
 		_, err = w.Namespaces.Remove(bg, lena, "team")
@@ -175,7 +177,8 @@ func TestMarkersAreRemovedWithNamespace(t *testing.T) {
 		if got := w.marks(bg, "team"); len(got) != 0 || w.countedMarkers() != 1 {
 			t.Errorf("a removed namespace has the markers %q, and %d are counted, want none and 1", got, w.countedMarkers())
 		}
-		_, err = w.Markers.Add(bg, markers.Call{By: lena, Marker: markers.Marker{ID: numbered(3), Namespace: "team", Kind: markers.Note, Title: "late"}})
+		_, err = w.Markers.Add(bg, markers.Call{By: lena, Marker: markers.Marker{ID: numbered(3), Namespace: "team",
+			Kind: markers.Note, Title: "late"}})
 		if !errors.Is(err, task.ErrNotFound) {
 			t.Errorf("adding a marker in a removed namespace: %v, want ErrNotFound", err)
 		}
@@ -190,16 +193,24 @@ func TestMarkersAreChecked(t *testing.T) {
 		change func(m *markers.Marker)
 		want   string // empty: it is valid
 	}{
-		{func(*markers.Marker) {}, ""}, {func(m *markers.Marker) { m.Kind = "" }, "kind: is required"}, {func(m *markers.Marker) { m.Kind = "party" }, "kind: "},
-		{func(m *markers.Marker) { m.Title = "" }, "title: is required"}, {func(m *markers.Marker) { m.Title = strings.Repeat("x", markers.MaxTitle) }, ""},
-		{func(m *markers.Marker) { m.Title = strings.Repeat("x", markers.MaxTitle+1) }, "title: "}, {func(m *markers.Marker) { m.Title = "a\nb" }, "control character"},
-		{func(m *markers.Marker) { m.Version = "\xff" }, "version: is not UTF-8"}, {func(m *markers.Marker) { m.URL = "https://ci/runs/42" }, ""}, {func(m *markers.Marker) { m.URL = "http://ci" }, ""},
-		{func(m *markers.Marker) { m.URL = "ftp://ci" }, `begins with "ftp"`}, {func(m *markers.Marker) { m.URL = "https://" }, "is not an address"}, {func(m *markers.Marker) { m.URL = "https://a b" }, "is not an address"},
-		{func(m *markers.Marker) { m.URL = "javascript:alert(1)" }, "is not an address"}, {func(m *markers.Marker) { m.URL = "https://me:secret@ci" }, "a user or password"},
-		{func(m *markers.Marker) { m.Queues = slices.Repeat([]string{"a*"}, markers.MaxPatterns) }, ""}, {func(m *markers.Marker) { m.Queues = slices.Repeat([]string{"a*"}, markers.MaxPatterns+1) }, "queues: "},
-		{func(m *markers.Marker) { m.Queues = []string{"(x)"} }, "queues: "}, {func(m *markers.Marker) { m.Types = []string{"a*", ""} }, "types: a pattern is empty"},
-		{func(m *markers.Marker) { m.Types = slices.Repeat([]string{"a*"}, markers.MaxPatterns+1) }, "types: "}, {func(m *markers.Marker) { m.Types = []string{strings.Repeat("*", task.MaxStars)} }, ""},
-		{func(m *markers.Marker) { m.Types = []string{strings.Repeat("*", task.MaxStars+1)} }, "stars"}, {func(m *markers.Marker) { m.Types = []string{"a\x00"} }, "types: "},
+		{func(*markers.Marker) {}, ""}, {func(m *markers.Marker) { m.Kind = "" }, "kind: is required"},
+		{func(m *markers.Marker) { m.Kind = "party" }, "kind: "}, {func(m *markers.Marker) { m.Title = "" }, "title: is required"},
+		{func(m *markers.Marker) { m.Title = strings.Repeat("x", markers.MaxTitle) }, ""},
+		{func(m *markers.Marker) { m.Title = strings.Repeat("x", markers.MaxTitle+1) }, "title: "}, {func(m *markers.Marker) { m.Title = "a\nb" },
+			"control character"},
+		{func(m *markers.Marker) { m.Version = "\xff" }, "version: is not UTF-8"}, {func(m *markers.Marker) { m.URL = "https://ci/runs/42" }, ""},
+		{func(m *markers.Marker) { m.URL = "http://ci" }, ""}, {func(m *markers.Marker) { m.URL = "ftp://ci" }, `begins with "ftp"`},
+		{func(m *markers.Marker) { m.URL = "https://" }, "is not an address"}, {func(m *markers.Marker) { m.URL = "https://a b" },
+			"is not an address"}, {func(m *markers.Marker) { m.URL = "javascript:alert(1)" }, "is not an address"},
+		{func(m *markers.Marker) { m.URL = "https://me:secret@ci" }, "a user or password"},
+		{func(m *markers.Marker) { m.Queues = slices.Repeat([]string{"a*"}, markers.MaxPatterns) }, ""},
+		{func(m *markers.Marker) { m.Queues = slices.Repeat([]string{"a*"}, markers.MaxPatterns+1) }, "queues: "},
+		{func(m *markers.Marker) { m.Queues = []string{"(x)"} }, "queues: "}, {func(m *markers.Marker) { m.Types = []string{"a*", ""} },
+			"types: a pattern is empty"},
+		{func(m *markers.Marker) { m.Types = slices.Repeat([]string{"a*"}, markers.MaxPatterns+1) }, "types: "},
+		{func(m *markers.Marker) { m.Types = []string{strings.Repeat("*", task.MaxStars)} }, ""},
+		{func(m *markers.Marker) { m.Types = []string{strings.Repeat("*", task.MaxStars+1)} }, "stars"},
+		{func(m *markers.Marker) { m.Types = []string{"a\x00"} }, "types: "},
 	} {
 		m := good
 		c.change(&m)

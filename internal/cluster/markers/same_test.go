@@ -9,9 +9,11 @@ func TestTheSameMarker(t *testing.T) {
 		change func(m *Marker)
 		want   bool
 	}{
-		{func(*Marker) {}, true}, {func(m *Marker) { m.EndedAt = 9 }, true}, {func(m *Marker) { m.At = 0 }, true}, {func(m *Marker) { m.At = 8 }, false},
-		{func(m *Marker) { m.Kind = Note }, false}, {func(m *Marker) { m.Title = "v2" }, false}, {func(m *Marker) { m.Version = "" }, false},
-		{func(m *Marker) { m.URL = "" }, false}, {func(m *Marker) { m.Queues = nil }, false}, {func(m *Marker) { m.Types = []string{"u"} }, false},
+		{func(*Marker) {}, true}, {func(m *Marker) { m.EndedAt = 9 }, true}, {func(m *Marker) { m.At = 0 }, true},
+		{func(m *Marker) { m.At = 8 }, false}, {func(m *Marker) { m.Kind = Note }, false}, {func(m *Marker) { m.Title = "v2" }, false},
+		{func(m *Marker) { m.Version = "" }, false}, {func(m *Marker) { m.URL = "" }, false}, {func(m *Marker) { m.Queues = nil }, false},
+		{func(m *Marker) { m.Types = []string{"u"} },
+			false},
 	} {
 		again := asked
 		if c.change(&again); asked.same(&again) != c.want {

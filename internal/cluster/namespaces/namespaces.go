@@ -54,7 +54,8 @@ type Namespace struct {
 	// RemovedBy is who is removing the namespace, while the shards erase what they have of it; nil: nobody. The namespace no longer exists
 	// for callers.
 	RemovedBy *task.Author `json:"removed_by,omitempty"`
-	// RemovedIn is the version in which RemovedBy was set. A removal that was undone, or that of an earlier namespace of this name, has another.
+	// RemovedIn is the version in which RemovedBy was set. A removal that was undone, or that of an earlier namespace of
+	// this name, has another.
 	RemovedIn uint64 `json:"removed_in,omitempty"`
 }
 
@@ -133,7 +134,8 @@ func (s *Namespaces) Add(ctx context.Context, a Call) (uint64, error) {
 		if len(all) >= maxNamespaces {
 			return 0, task.Invalid("namespace", "%q would exceed the limit of %d namespaces", a.Name, maxNamespaces)
 		}
-		n := Namespace{Name: a.Name, CreatedAt: tx.Now(), CreatedBy: a.By.Name, Since: tx.NextSeq(), Quotas: task.DefaultQuotas().Change(a.Quotas)}
+		n := Namespace{Name: a.Name, CreatedAt: tx.Now(), CreatedBy: a.By.Name, Since: tx.NextSeq(),
+			Quotas: task.DefaultQuotas().Change(a.Quotas)}
 		if err := n.Quotas.Check(); err != nil {
 			return 0, err
 		}
@@ -319,7 +321,8 @@ func (s *Namespaces) List(ctx context.Context) ([]Info, error) {
 		all := make([]Info, 0, len(rows))
 		for _, n := range rows {
 			if n.RemovedBy == nil {
-				all = append(all, Info{n, queues[n.Name], int(system.GetNumber(r, system.SchedulesOfKey(n.Name)))}) // #nosec G115 -- at most maxSchedules
+				all = append(all, Info{n, queues[n.Name], int(system.GetNumber(r,
+					system.SchedulesOfKey(n.Name)))}) // #nosec G115 -- at most maxSchedules
 			}
 		}
 		slices.SortFunc(all, func(a, b Info) int { return strings.Compare(a.Name, b.Name) })

@@ -128,8 +128,8 @@ func (w *world) get(name string) (Namespace, error) {
 	return Get(snap, name)
 }
 
-// A namespace that was added has the default quotas but for those that were given. Adding it again is a no-op, unless other quotas are asked
-// for.
+// A namespace that was added has the default quotas but for those that were given. Adding it again is a no-op, unless
+// other quotas are asked for.
 func TestAdd(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		before := w.now()
@@ -139,7 +139,8 @@ func TestAdd(t *testing.T) {
 		}
 		quotas := task.DefaultQuotas()
 		quotas.Queues = 7
-		if n, err := w.get("team"); err != nil || n.Name != "team" || n.CreatedBy != "lena" || n.CreatedAt != w.State.Applied().Time || n.Quotas != quotas {
+		if n, err := w.get("team"); err != nil || n.Name != "team" || n.CreatedBy != "lena" || n.CreatedAt != w.State.Applied().Time ||
+			n.Quotas != quotas {
 			t.Errorf("added %+v, %v", n, err)
 		}
 		before = w.now()
@@ -213,7 +214,9 @@ func TestMayHaveOneMore(t *testing.T) {
 		if err == nil {
 			continue
 		}
-		systemtest.IsRefusal(t, err, task.ErrInvalidArgument, fmt.Sprintf(`"nightly" would exceed the %d that namespace "team" may have (max_schedules)`, c.most), "pawl ns set team --max-schedules N")
+		systemtest.IsRefusal(t, err, task.ErrInvalidArgument,
+			fmt.Sprintf(`"nightly" would exceed the %d that namespace "team" may have (max_schedules)`, c.most),
+			"pawl ns set team --max-schedules N")
 		if e, _ := task.AsError(err); e == nil || e.Field != "name" || e.Reason != "max_schedules" {
 			t.Errorf("refused by %+v", e)
 		}
@@ -248,8 +251,8 @@ func TestList(t *testing.T) {
 		for _, name := range []string{"zoo", "abc"} {
 			w.add(t, name, nil)
 		}
-		for _, key := range [][]byte{system.Key(system.QueueTable, "zoo", "a"), system.Key(system.QueueTable, "zoo", "b"), system.Key(system.QueueTable, "default", "a"),
-			system.Key(system.QueueTable+1, "zoo", "c")} {
+		for _, key := range [][]byte{system.Key(system.QueueTable, "zoo", "a"), system.Key(system.QueueTable, "zoo", "b"),
+			system.Key(system.QueueTable, "default", "a"), system.Key(system.QueueTable+1, "zoo", "c")} {
 			w.Put(key, system.EncodeRow(0))
 		}
 		w.Put(system.SchedulesOfKey("abc"), system.EncodeNumber(5))
@@ -319,7 +322,8 @@ func TestRemove(t *testing.T) {
 		if got := w.Get(namespaceKey("team")); got != nil || w.list(t) != "default 0 0, team2 0 0" {
 			t.Errorf("left %q; there are %s", got, w.list(t))
 		}
-		if got := w.Audited("default"); len(got) != 3 || !strings.HasPrefix(got[2], "lena namespace.remove namespace team: {") || !strings.HasSuffix(got[2], "→") {
+		if got := w.Audited("default"); len(got) != 3 || !strings.HasPrefix(got[2], "lena namespace.remove namespace team: {") ||
+			!strings.HasSuffix(got[2], "→") {
 			t.Errorf("audited %q", got)
 		}
 		for name, want := range map[string]*task.Error{"team": task.ErrNotFound, "default": task.ErrWrongState} {
@@ -333,7 +337,8 @@ func TestRemove(t *testing.T) {
 
 // A namespace that has something is not removed.
 func TestRemoveNeedsAnEmptyNamespace(t *testing.T) {
-	for table, words := range map[byte]string{system.QueueTable: `it has queues, "a" is the first`, system.CronTable: "it has schedules", system.TokenTable: "it has tokens", system.HookTable: "it has webhooks"} {
+	for table, words := range map[byte]string{system.QueueTable: `it has queues, "a" is the first`, system.CronTable: "it has schedules",
+		system.TokenTable: "it has tokens", system.HookTable: "it has webhooks"} {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.add(t, "team", nil)
 			for _, other := range []string{"tean", "teal", "tea", "team2"} {
@@ -353,8 +358,8 @@ func TestRemoveNeedsAnEmptyNamespace(t *testing.T) {
 	}
 }
 
-// While a node or a shard can't be reached, the namespace stays hidden, and a repeated call, by whomever, removes it in the name of the first
-// caller. If a shard still has tasks of it, it is back.
+// While a node or a shard can't be reached, the namespace stays hidden, and a repeated call, by whomever, removes it in
+// the name of the first caller. If a shard still has tasks of it, it is back.
 func TestUnfinishedRemoval(t *testing.T) {
 	for _, c := range []struct {
 		what    string
@@ -365,10 +370,12 @@ func TestUnfinishedRemoval(t *testing.T) {
 		back    bool
 	}{
 		{"a node that doesn't confirm", errAway, nil, task.ErrUnavailable, "away", false},
-		{"a shard that can't be reached", nil, map[uint32]error{2: errAway}, task.ErrUnavailable, "not all shards have deleted its data yet", false},
+		{"a shard that can't be reached", nil, map[uint32]error{2: errAway}, task.ErrUnavailable, "not all shards have deleted its data yet",
+			false},
 		{"another error", nil, map[uint32]error{1: errors.New("odd")}, task.ErrUnavailable, "odd", false},
 		{"tasks in transit", nil, map[uint32]error{2: errBusy}, task.ErrWrongState, "in transit", true},
-		{"tasks in transit, and a shard that can't be reached", nil, map[uint32]error{1: errAway, 2: errBusy}, task.ErrWrongState, "in transit", true},
+		{"tasks in transit, and a shard that can't be reached", nil, map[uint32]error{1: errAway, 2: errBusy}, task.ErrWrongState,
+			"in transit", true},
 	} {
 		inBubble(t, func(t *testing.T, w *world) {
 			w.add(t, "team", nil)
@@ -378,7 +385,8 @@ func TestUnfinishedRemoval(t *testing.T) {
 			if systemtest.IsRefusal(t, err, c.want, c.words); version != 0 {
 				t.Errorf("%s: version %d", c.what, version)
 			}
-			if did := w.was(); strings.Contains(did, "undivide") != c.back || strings.Contains(did, "forget") || strings.Contains(did, "erase") != (c.confirm == nil) {
+			if did := w.was(); strings.Contains(did, "undivide") != c.back || strings.Contains(did, "forget") ||
+				strings.Contains(did, "erase") != (c.confirm == nil) {
 				t.Errorf("%s: did %s", c.what, did)
 			}
 			if _, err := w.get("team"); (err == nil) != c.back {
@@ -508,7 +516,8 @@ func TestConcurrentRemovals(t *testing.T) {
 			} else if newest := w.shard.Changes(0).Version; err != nil || version != newest {
 				t.Errorf("%s meanwhile: version %d, %v, want %d", c.what, version, err, newest)
 			}
-			if got := w.Get(namespaceKey("team")); string(got) != string(row) || strings.Contains(w.was(), "divide") || len(w.Audited("default")) != 1 {
+			if got := w.Get(namespaceKey("team")); string(got) != string(row) || strings.Contains(w.was(), "divide") ||
+				len(w.Audited("default")) != 1 {
 				t.Errorf("%s meanwhile: left %q, audited %q", c.what, got, w.Audited("default"))
 			}
 		})

@@ -133,7 +133,8 @@ func (c *copies) sendPart(ctx context.Context, p copyPart) error {
 	return c.dropLate(ctx, p)
 }
 
-// dropLate drops copies that reached a shard after it had dropped its own: their queues have been deleted, or have left the shard, meanwhile.
+// dropLate drops copies that reached a shard after it had dropped its own: their queues have been deleted, or have left
+// the shard, meanwhile.
 func (c *copies) dropLate(ctx context.Context, p copyPart) error {
 	late, err := system.View(ctx, c.system, func(r store.Reader) (late []Queue, err error) {
 		for name := range p.configs {

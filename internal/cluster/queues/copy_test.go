@@ -19,11 +19,13 @@ func TestCopyOfPart(t *testing.T) {
 			q := Queue{Moved: moved, Parts: []Part{{Shard: 1, Slots: slots}, {Shard: 2, Next: 1}}, Config: task.QueueConfig{Settings: settings}}
 			want := settings
 			want.Rate = settings.Rate.BySlots(slots.Len())
-			if got := q.copyFor(1); got.Settings.Rules != want.Rules || got.Settings.MaxLength != 100 || got.Closed != ^slots || got.Moved != moved || got.Divided != (moved != 0) {
+			if got := q.copyFor(1); got.Settings.Rules != want.Rules || got.Settings.MaxLength != 100 || got.Closed != ^slots ||
+				got.Moved != moved || got.Divided != (moved != 0) {
 				t.Errorf("the copy of a shard with %d slots of a queue moved in version %d is %+v", slots.Len(), moved, got)
 			}
 			if q.Limits() != limits || q.Drains(1) != (slots == 0) || q.Drains(2) || q.Drains(3) || q.Config.Settings.Rate != settings.Rate {
-				t.Errorf("a queue moved in version %d divides %+v, and drains in shards 1 to 3: %t, %t, %t", moved, q.Limits(), q.Drains(1), q.Drains(2), q.Drains(3))
+				t.Errorf("a queue moved in version %d divides %+v, and drains in shards 1 to 3: %t, %t, %t", moved, q.Limits(), q.Drains(1),
+					q.Drains(2), q.Drains(3))
 			}
 		}
 	}
@@ -73,7 +75,8 @@ func TestHome(t *testing.T) {
 	}
 	seen := map[uint32]bool{}
 	for range 500 {
-		seen[Queue{Shard: 5, Parts: []Part{{Shard: 1, Next: 1<<32 - 1}, {Shard: 2, Next: ^task.SlotSet(1<<32 - 1)}, {Shard: 3}}}.Home(&task.Spec{})] = true
+		seen[Queue{Shard: 5, Parts: []Part{{Shard: 1, Next: 1<<32 - 1}, {Shard: 2, Next: ^task.SlotSet(1<<32 - 1)},
+			{Shard: 3}}}.Home(&task.Spec{})] = true
 	}
 	if len(seen) != 2 || !seen[1] || !seen[2] {
 		t.Errorf("tasks without slots go to shards %v, want 1 and 2", seen)
@@ -82,7 +85,8 @@ func TestHome(t *testing.T) {
 
 // The shard that has the most slots keeps one more if they don't divide evenly.
 func TestRemainderGoesToTheLargest(t *testing.T) {
-	q := Queue{Shard: 1, Parts: []Part{{Shard: 1, Slots: 1<<20 - 1, Next: 1<<20 - 1}, {Shard: 2, Slots: ^task.SlotSet(1<<20 - 1), Next: ^task.SlotSet(1<<20 - 1)}}}
+	q := Queue{Shard: 1, Parts: []Part{{Shard: 1, Slots: 1<<20 - 1, Next: 1<<20 - 1}, {Shard: 2, Slots: ^task.SlotSet(1<<20 - 1),
+		Next: ^task.SlotSet(1<<20 - 1)}}}
 	q.spreadOver([]uint32{3, 1, 2}, 9)
 	for shard, want := range map[uint32]int{1: 21, 2: 22, 3: 21} {
 		if _, next := q.SlotsIn(shard); next != want {
@@ -121,8 +125,9 @@ func TestShareBeforeCopy(t *testing.T) {
 	})
 }
 
-// A copy that is on its way while its queue is deleted leaves nothing in the shard, whether it arrives after the shard has dropped its copy or after
-// the row is gone. If the queue is kept or created again, its shards have its copies in the end.
+// A copy that is on its way while its queue is deleted leaves nothing in the shard, whether it arrives after the shard
+// has dropped its copy or after the row is gone. If the queue is kept or created again, its shards have its copies in
+// the end.
 func TestLateCopyOfADeletedQueue(t *testing.T) {
 	for _, c := range []struct {
 		what   string
@@ -259,8 +264,8 @@ func TestPartsThatAreUsedAgain(t *testing.T) {
 	}
 }
 
-// A part that retires gets no copy in a repair. Using it there makes it stay, in a version of its own. So does a change of the queue, which reaches it: the
-// shard may have tasks.
+// A part that retires gets no copy in a repair. Using it there makes it stay, in a version of its own. So does a change
+// of the queue, which reaches it: the shard may have tasks.
 func TestRetiringPartGetsNoCopy(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(2)
@@ -286,7 +291,8 @@ func TestRetiringPartGetsNoCopy(t *testing.T) {
 		q, err = c.Queues.EnsureQueue(bg, from, "default", "a")
 		must(t, err)
 		if q.part(from).Retiring != 0 || q.Config.Version != was+1 || w.copyOf(from, "a").Version != was+1 {
-			t.Errorf("after its use the part is %+v in version %d, want %d, and the copy has %d", q.part(from), q.Config.Version, was+1, w.copyOf(from, "a").Version)
+			t.Errorf("after its use the part is %+v in version %d, want %d, and the copy has %d", q.part(from), q.Config.Version, was+1,
+				w.copyOf(from, "a").Version)
 		}
 		pass(2 * repairPause)
 		w.mustHave(t, c, "use of a part that retires", q.Shards()...)
@@ -298,24 +304,28 @@ func TestRetiringPartGetsNoCopy(t *testing.T) {
 
 // Rows are read back as they were written, and others are errors.
 func TestQueueRow(t *testing.T) {
-	q := Queue{Namespace: "ns", Name: "a", Shard: 3, Parts: []Part{{Shard: 3, Slots: 5, Next: 4, Left: 2, LeftAt: 9, Recent: true, LeftUntil: 11, Retiring: 12}}, Moved: 2, Own: true,
+	q := Queue{Namespace: "ns", Name: "a", Shard: 3, Parts: []Part{{Shard: 3, Slots: 5, Next: 4, Left: 2, LeftAt: 9, Recent: true,
+		LeftUntil: 11, Retiring: 12}}, Moved: 2, Own: true,
 		Config: task.QueueConfig{Version: 4, Settings: task.DefaultSettings()}}
 	for _, dropping := range []bool{false, true} {
 		got, mark, err := decodeQueue(queueKey("ns", "a"), encodeQueue(q, dropping))
-		if fmt.Sprint(got.Parts) != fmt.Sprint(q.Parts) || !got.Config.Equal(q.Config) || got.Moved != 2 || !got.Own || got.Shard != 3 || got.FullName() != q.FullName() || mark != dropping || err != nil {
+		if fmt.Sprint(got.Parts) != fmt.Sprint(q.Parts) || !got.Config.Equal(q.Config) || got.Moved != 2 || !got.Own || got.Shard != 3 ||
+			got.FullName() != q.FullName() || mark != dropping || err != nil {
 			t.Errorf("%+v was read back as %+v, %t, %v", q, got, mark, err)
 		}
 	}
 	value := encodeQueue(q, true)
-	for _, bad := range [][2][]byte{{nil, value}, {[]byte("q"), value}, {[]byte("qns"), value}, {queueKey("ns", "a"), nil}, {queueKey("ns", "a"), value[:9]}} {
+	for _, bad := range [][2][]byte{{nil, value}, {[]byte("q"), value}, {[]byte("qns"), value}, {queueKey("ns", "a"), nil},
+		{queueKey("ns", "a"), value[:9]}} {
 		if got, mark, err := decodeQueue(bad[0], bad[1]); err == nil || mark || got.Name != "" {
 			t.Errorf("row %q, %q was read as %+v, %t", bad[0], bad[1], got, mark)
 		}
 	}
 }
 
-// A recovery reconciles each row with the copies of its queue alone. A queue that is being deleted is left to the next leader, unless nothing but
-// copies is there, a copy says that the queue was used after it was marked, or it is in a shard that the deletion would not ask.
+// A recovery reconciles each row with the copies of its queue alone. A queue that is being deleted is left to the next
+// leader, unless nothing but copies is there, a copy says that the queue was used after it was marked, or it is in a
+// shard that the deletion would not ask.
 func TestReconcileRows(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.open(3)
@@ -353,7 +363,8 @@ func TestReconcileRows(t *testing.T) {
 			t.Errorf("a queue that is being deleted, and of which a shard that it had left has a copy, becomes %+v, %t, %v", q, dropping, err)
 		}
 		q, dropping, ok, err := Get(w.State, "default", "lost")
-		if err != nil || !ok || dropping || q.Shard != 2 || fmt.Sprint(q.Shards()) != "[3 2]" && fmt.Sprint(q.Shards()) != "[2 3]" || q.Config.Version != 6 || q.part(2).Next != task.AllSlots {
+		if err != nil || !ok || dropping || q.Shard != 2 || fmt.Sprint(q.Shards()) != "[3 2]" && fmt.Sprint(q.Shards()) != "[2 3]" ||
+			q.Config.Version != 6 || q.part(2).Next != task.AllSlots {
 			t.Errorf("a queue of which only copies are there becomes %+v, %t, %v", q, dropping, err)
 		}
 		key := queueKey("default", "same")

@@ -26,8 +26,8 @@ func resume(h task.Hold) func(*task.QueueConfig) error {
 	return func(c *task.QueueConfig) error { return c.Resume(h) }
 }
 
-// Each change of a queue is one event and one entry of the audit log, which say what happened, and, for a pause, why. A change that is refused or
-// changes nothing is neither.
+// Each change of a queue is one event and one entry of the audit log, which say what happened, and, for a pause, why. A
+// change that is refused or changes nothing is neither.
 func TestEventsAndAuditOfAQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(2)
@@ -64,8 +64,8 @@ func TestEventsAndAuditOfAQueue(t *testing.T) {
 				t.Errorf("event %+v is %v old", e, age)
 			}
 		}
-		want := []string{"queue.created a", "queue.changed a", "queue.paused a broken", "queue.changed a", "queue.paused a t", "queue.changed a", "queue.paused a k slow",
-			"queue.resumed a t", "queue.resumed a", "queue.resumed a k", "queue.changed a", "queue.deleted a"}
+		want := []string{"queue.created a", "queue.changed a", "queue.paused a broken", "queue.changed a", "queue.paused a t", "queue.changed a",
+			"queue.paused a k slow", "queue.resumed a t", "queue.resumed a", "queue.resumed a k", "queue.changed a", "queue.deleted a"}
 		if fmt.Sprint(got) != fmt.Sprint(want) || page.Reset {
 			t.Errorf("events are\n%q, want\n%q", got, want)
 		}
@@ -78,7 +78,8 @@ func TestEventsAndAuditOfAQueue(t *testing.T) {
 				t.Errorf("the audit log has %q", line)
 			}
 		}
-		if got := fmt.Sprint(actions); got != "[queue.create queue.put queue.pause queue.put queue.pause queue.put queue.pause queue.resume queue.resume queue.resume queue.spread queue.delete]" {
+		if got := fmt.Sprint(actions); got != "[queue.create queue.put queue.pause queue.put queue.pause queue.put queue.pause queue.resume "+
+			"queue.resume queue.resume queue.spread queue.delete]" {
 			t.Fatalf("the audit log has the actions %s", got)
 		}
 		for at, words := range map[int][]string{
@@ -249,7 +250,8 @@ func TestListQueues(t *testing.T) {
 			query Query
 			want  string
 		}{
-			{Query{Limit: 9, Paused: true}, "[a b d]"}, {Query{Limit: 2, Paused: true}, "[a b]"}, {Query{Limit: 9, Paused: true, After: "a"}, "[b d]"},
+			{Query{Limit: 9, Paused: true}, "[a b d]"}, {Query{Limit: 2, Paused: true}, "[a b]"}, {Query{Limit: 9, Paused: true, After: "a"},
+				"[b d]"},
 			{Query{Limit: 9, After: "a"}, "[aa b c d]"}, {Query{Limit: 9, After: "ab"}, "[b c d]"}, {Query{Limit: 9, After: "d"}, "[]"},
 			{Query{Limit: -1}, "[]"}, {Query{Limit: 0, Names: []string{"a"}}, "[]"}, {Query{Limit: 1, Names: []string{"d", "a", "x"}}, "[d a]"},
 		} {

@@ -8,7 +8,8 @@ import (
 )
 
 func onQueue(tx *store.Tx, d auditlog.Action, q Queue, before, after any) error {
-	return auditlog.Record(tx, audit.Entry{By: d.By, Action: d.Action, Namespace: q.Namespace, Target: task.Target{Kind: task.OnQueue, Name: q.Name}, Queue: q.Name}, before, after)
+	return auditlog.Record(tx, audit.Entry{By: d.By, Action: d.Action, Namespace: q.Namespace, Target: task.Target{Kind: task.OnQueue,
+		Name: q.Name}, Queue: q.Name}, before, after)
 }
 
 // queueFacts is what the audit log records of a queue.
@@ -24,8 +25,8 @@ type queueFacts struct {
 
 func factsOf(q Queue) *queueFacts {
 	c := &q.Config
-	f := &queueFacts{Settings: c.Settings, Paused: c.Paused, PausedReason: c.PausedReason, PausedTypes: map[string]string{}, PausedKeys: map[string]string{},
-		Shards: q.targets(), Own: q.Own}
+	f := &queueFacts{Settings: c.Settings, Paused: c.Paused, PausedReason: c.PausedReason, PausedTypes: map[string]string{},
+		PausedKeys: map[string]string{}, Shards: q.targets(), Own: q.Own}
 	for _, h := range c.Holds {
 		why := "(no reason)"
 		if h.Reason != "" {

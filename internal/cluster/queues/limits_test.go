@@ -15,8 +15,8 @@ func limited(c *task.QueueConfig) error {
 	return nil
 }
 
-// Each shard of a spread queue gets its part of the rate, and the other limits whole: it has a share of those, which is divided before slots open, and
-// again when a setting changes. The limits of keys are the shard's in full.
+// Each shard of a spread queue gets its part of the rate, and the other limits whole: it has a share of those, which is
+// divided before slots open, and again when a setting changes. The limits of keys are the shard's in full.
 func TestLimitsAreDivided(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(4)
@@ -62,7 +62,10 @@ func TestLimitsAreDivided(t *testing.T) {
 		is(t, err, task.ErrUnavailable)
 		w.denyDivision(nil)
 		divided("other limits", "divide a, a of 0, renew a, unknown 0 7, divide a")
-		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(c *task.QueueConfig) error { c.Settings.MaxRunning = 0; return nil })
+		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(c *task.QueueConfig) error {
+			c.Settings.MaxRunning = 0
+			return nil
+		})
 		must(t, err)
 		divided("a limit less", "a of 0, divide a")
 		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(c *task.QueueConfig) error {
@@ -90,7 +93,8 @@ func TestSharesOfShardsThatMayHaveDroppedTheirCopies(t *testing.T) {
 		expect := func(when, want string) {
 			t.Helper()
 			now, err := c.Queues.Queue(bg, "default", "a")
-			if got := w.takeDivisions(); err != nil || got != want || now.Config.Version <= q.Config.Version || (now.Moved == now.Config.Version) == (want == "") {
+			if got := w.takeDivisions(); err != nil || got != want || now.Config.Version <= q.Config.Version ||
+				(now.Moved == now.Config.Version) == (want == "") {
 				t.Errorf("%s: %q in version %d (%v), want %q in a later one than %d", when, got, now.Config.Version, err, want, q.Config.Version)
 			}
 			q = now
@@ -163,13 +167,17 @@ func TestSlotsOfOrderedQueuesDoNotMove(t *testing.T) {
 		if must(t, err); q.Spread() || q.Config.Version != was.Config.Version {
 			t.Errorf("a refused Spread changed the queue: %+v", q)
 		}
-		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(c *task.QueueConfig) error { c.Settings.KeyOrder = task.KeyOrderNone; return nil })
+		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(c *task.QueueConfig) error {
+			c.Settings.KeyOrder = task.KeyOrderNone
+			return nil
+		})
 		must(t, err)
 		_, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 2})
 		must(t, err)
 		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", strictly)
 		must(t, err)
-		moving := Queue{Name: "a", Config: task.QueueConfig{Settings: task.Settings{KeyOrder: task.KeyOrderStrict}}, Parts: []Part{{Shard: 1, Slots: task.AllSlots}}}
+		moving := Queue{Name: "a", Config: task.QueueConfig{Settings: task.Settings{KeyOrder: task.KeyOrderStrict}},
+			Parts: []Part{{Shard: 1, Slots: task.AllSlots}}}
 		is(t, mayOrder(moving, task.QueueConfig{}), task.ErrUnavailable, "slots are moving")
 		must(t, mayOrder(moving, moving.Config))
 		must(t, mayOrder(Queue{Name: "a", Parts: moving.Parts}, task.QueueConfig{})) // other settings may change

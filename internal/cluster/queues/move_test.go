@@ -14,8 +14,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// One call to a shard fails, whichever it is, while a queue moves. The shard that it leaves is asked about its keys and messages as long as one is known
-// there, and keeps its part as long as it has tasks. In the end the queue has left it.
+// One call to a shard fails, whichever it is, while a queue moves. The shard that it leaves is asked about its keys and
+// messages as long as one is known there, and keeps its part as long as it has tasks. In the end the queue has left it.
 func TestOneCallFails(t *testing.T) {
 	const messages = task.MovedMessageWindow
 	const keys, tasks, end = messages + 30*time.Minute, messages + 40*time.Minute, messages + 50*time.Minute
@@ -80,7 +80,8 @@ func TestOneCallFails(t *testing.T) {
 						t.Fatalf("%s: after %v, the queue has left shard %d, which has tasks of it", which, age, from)
 					}
 				}
-				if q, err := c.Queues.Queue(bg, "default", "a"); err != nil || !slices.Equal(q.Shards(), []uint32{to}) || q.unfinished() || w.copyOf(to, "a").Closed != 0 || w.copyOf(from, "a").Version != 0 {
+				if q, err := c.Queues.Queue(bg, "default", "a"); err != nil || !slices.Equal(q.Shards(), []uint32{to}) || q.unfinished() ||
+					w.copyOf(to, "a").Closed != 0 || w.copyOf(from, "a").Version != 0 {
 					t.Errorf("%s: in the end the queue is %+v, %v", which, q, err)
 				}
 				calls = max(calls, n)
@@ -117,15 +118,16 @@ func TestPartsAreForgottenOneByOne(t *testing.T) {
 		now := store.TimeOf(time.Now())
 		old := now.Add(-2 * task.MovedMessageWindow)
 		w.onces[onceSlots{3, 4}] = now.Add(time.Hour)
-		was := Queue{Namespace: "default", Name: "a", Shard: 5, Config: task.QueueConfig{Version: 1, Settings: task.DefaultSettings()}, Parts: []Part{
-			{Shard: 1, Left: 1, LeftAt: old, Recent: true, LeftUntil: old},                    // to be forgotten
-			{Shard: 2, Left: 2, LeftAt: now, Recent: true, LeftUntil: now.Add(2 * time.Hour)}, // too early
-			{Shard: 3, Left: 4, LeftAt: old, Recent: true, LeftUntil: old},                    // has a once key
-			{Shard: 4, Left: 8, LeftAt: old, Recent: true, LeftUntil: now.Add(time.Hour)},     // has an idempotency key
-			{Shard: 5, Slots: task.AllSlots, Next: task.AllSlots},
-			{Shard: 6, Left: 16, LeftAt: now.Add(-task.MovedRequestWindow), Recent: true}, // has messages
-			{Shard: 7, Left: 32, Recent: true},                                            // is from a backup
-		}}
+		was := Queue{Namespace: "default", Name: "a", Shard: 5, Config: task.QueueConfig{Version: 1, Settings: task.DefaultSettings()},
+			Parts: []Part{
+				{Shard: 1, Left: 1, LeftAt: old, Recent: true, LeftUntil: old},                    // to be forgotten
+				{Shard: 2, Left: 2, LeftAt: now, Recent: true, LeftUntil: now.Add(2 * time.Hour)}, // too early
+				{Shard: 3, Left: 4, LeftAt: old, Recent: true, LeftUntil: old},                    // has a once key
+				{Shard: 4, Left: 8, LeftAt: old, Recent: true, LeftUntil: now.Add(time.Hour)},     // has an idempotency key
+				{Shard: 5, Slots: task.AllSlots, Next: task.AllSlots},
+				{Shard: 6, Left: 16, LeftAt: now.Add(-task.MovedRequestWindow), Recent: true}, // has messages
+				{Shard: 7, Left: 32, Recent: true},                                            // is from a backup
+			}}
 		w.Put(queueKey("default", "a"), encodeQueue(was, false))
 		got, _, err := c.Queues.forgetMoves(bg, was)
 		must(t, err)
@@ -204,7 +206,8 @@ func TestAllUnfinishedQueuesAreTended(t *testing.T) {
 func TestDroppingQueueDoesNotMove(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(2)
-		row := encodeQueue(Queue{Namespace: "default", Name: "a", Config: task.QueueConfig{Version: 3}, Parts: []Part{{Shard: 1, Left: 1}, {Shard: 2, Next: task.AllSlots}}}, true)
+		row := encodeQueue(Queue{Namespace: "default", Name: "a", Config: task.QueueConfig{Version: 3}, Parts: []Part{{Shard: 1, Left: 1},
+			{Shard: 2, Next: task.AllSlots}}}, true)
 		w.Put(queueKey("default", "a"), row)
 		must(t, c.Queues.advanceQueue(bg, system.Name{Namespace: "default", Name: "a"}, true))
 		if w.calls != 0 || string(w.Get(queueKey("default", "a"))) != string(row) {

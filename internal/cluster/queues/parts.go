@@ -18,7 +18,8 @@ type Part struct {
 	Shard uint32       `json:"shard"`
 	Slots task.SlotSet `json:"slots,omitempty"` // those whose new tasks it takes
 	Next  task.SlotSet `json:"next,omitempty"`  // those whose new tasks it will take: another set while slots move
-	// Left has the slots that went to other shards, the last of them at LeftAt; 0: before a restore, so the windows begin when the leader sees it.
+	// Left has the slots that went to other shards, the last of them at LeftAt; 0: before a restore, so the windows begin
+	// when the leader sees it.
 	Left   task.SlotSet `json:"left,omitempty"`
 	LeftAt store.Time   `json:"left_at,omitempty"`
 	// Recent is set while a request from before the move may be repeated, so that this shard is asked about all tasks of Left, not only
@@ -63,8 +64,9 @@ func (q Queue) ClaimOrder() []uint32 {
 	return shards
 }
 
-// Route returns the shards to ask, in this order, for a task of a slot: those that may know its idempotency or unique key, or its request
-// id from before the slot moved, and the one that takes it. A message of another shard counts as keyed: it may be repeated for as long as a key.
+// Route returns the shards to ask, in this order, for a task of a slot: those that may know its idempotency or unique
+// key, or its request id from before the slot moved, and the one that takes it. A message of another shard counts as
+// keyed: it may be repeated for as long as a key.
 func (q Queue) Route(slot int, keyed bool) (shards []uint32) {
 	owner := q.Shard
 	for _, p := range q.Parts {
@@ -156,8 +158,8 @@ func (q Queue) part(shard uint32) *Part {
 	return nil
 }
 
-// copyFor returns the configuration for one shard's copy: with the slots that it does not take, those of which others may know keys, and its part
-// of the rate.
+// copyFor returns the configuration for one shard's copy: with the slots that it does not take, those of which others
+// may know keys, and its part of the rate.
 func (q Queue) copyFor(shard uint32) task.QueueConfig {
 	config := q.Config
 	config.Moved, config.Divided = q.Moved, q.divided()

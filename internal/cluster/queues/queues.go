@@ -43,8 +43,8 @@ type Config struct {
 	EnsureShare func(ctx context.Context, ns string, shard uint32) error
 	// Divide divides the limits of a queue among its shards again, if they are divided.
 	Divide func(ctx context.Context, ns, name string) error
-	// Divided notes that a queue has limits that are divided, from a version of it on. whole is the shard that has had all of them so far; 0: that
-	// is not known.
+	// Divided notes that a queue has limits that are divided, from a version of it on. whole is the shard that has had all
+	// of them so far; 0: that is not known.
 	Divided func(tx *store.Tx, ns, name string, version uint64, whole uint32)
 	// Renew notes that only shards with the present version of a queue can say what they may use of its limits, and that nobody knows what
 	// they may use of some of these.
@@ -164,11 +164,12 @@ func (s *Queues) Place(ctx context.Context, ns, name string) (Queue, error) {
 
 func unchanged(*task.QueueConfig) error { return nil }
 
-// PutQueue changes the configuration of a queue, which is created if need be, and returns when its shards have the new one. change must
-// only modify its argument: it may run more than once. After unavailable the change may have been made, and then shards that lack it get it as
-// soon as they can be reached; the error names them. Repeat the call to wait for them. action is recorded, as the creation of a queue if there
-// was none.
-func (s *Queues) PutQueue(ctx context.Context, action auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (Queue, error) {
+// PutQueue changes the configuration of a queue, which is created if need be, and returns when its shards have the new
+// one. change must only modify its argument: it may run more than once. After unavailable the change may have been
+// made, and then shards that lack it get it as soon as they can be reached; the error names them. Repeat the call to
+// wait for them. action is recorded, as the creation of a queue if there was none.
+func (s *Queues) PutQueue(ctx context.Context, action auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (Queue,
+	error) {
 	q, err := system.Update(ctx, s.shard, func(tx *store.Tx) (Queue, error) { return s.changed(tx, action, ns, name, change) })
 	if err != nil {
 		return Queue{}, err

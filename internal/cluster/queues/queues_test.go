@@ -58,7 +58,8 @@ func TestChangesReachTheShard(t *testing.T) {
 			t.Errorf("a PutQueue that changes nothing: %+v, %v, want version 1", q, err)
 		}
 		refused := errors.New("refused")
-		if _, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(*task.QueueConfig) error { return refused }); !errors.Is(err, refused) {
+		if _, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(*task.QueueConfig) error { return refused }); !errors.Is(err,
+			refused) {
 			t.Errorf("PutQueue with a function that fails: %v, want its error", err)
 		}
 		// The copy fails: the caller gets an error, and a repeat completes the change.
@@ -66,7 +67,8 @@ func TestChangesReachTheShard(t *testing.T) {
 		if _, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(6)); !errors.Is(err, task.ErrUnavailable) {
 			t.Errorf("PutQueue whose copy fails: %v, want ErrUnavailable", err)
 		}
-		if q, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(6)); err != nil || w.copyOf(1, "a").Settings.MaxLength != 6 {
+		if q, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(6)); err != nil ||
+			w.copyOf(1, "a").Settings.MaxLength != 6 {
 			t.Errorf("repeating the PutQueue: %+v, %v, want the copy updated", q, err)
 		}
 	})
@@ -118,7 +120,8 @@ func TestDeposedLeaderStopsRepairing(t *testing.T) {
 	})
 }
 
-// A late copy from an old leader replaces no newer one, and a queue that is created again begins with a version that no copy of the deleted queue has.
+// A late copy from an old leader replaces no newer one, and a queue that is created again begins with a version that no
+// copy of the deleted queue has.
 func TestVersionsSurviveDeletion(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -278,7 +281,8 @@ func TestDroppedRoundIsForgotten(t *testing.T) {
 			must(t, err)
 		}
 		must(t, c.shard.Learn(bg))
-		if changes := c.shard.Changes(at.Index); len(changes.Queues) != 2 || !changes.Queues[system.Name{Namespace: "default", Name: "b"}] || !changes.Queues[system.Name{Namespace: "default", Name: "c"}] {
+		if changes := c.shard.Changes(at.Index); len(changes.Queues) != 2 || !changes.Queues[system.Name{Namespace: "default", Name: "b"}] ||
+			!changes.Queues[system.Name{Namespace: "default", Name: "c"}] {
 			t.Errorf("the change log has %+v, want queues b and c", changes)
 		}
 	})
@@ -331,7 +335,8 @@ func TestCopyLanes(t *testing.T) {
 		queues = append(queues, Queue{Namespace: "default", Name: fmt.Sprint(i), Shard: uint32(i % 2), Config: task.QueueConfig{Version: 7}})
 	}
 	queues = append(queues, Queue{Namespace: "other", Name: "0", Config: task.QueueConfig{Version: 7}})
-	spread := Queue{Namespace: "spread", Name: "0", Parts: []Part{{Shard: 1, Next: 1}, {Shard: 2, Retiring: 5}}, Config: task.QueueConfig{Version: 1}}
+	spread := Queue{Namespace: "spread", Name: "0", Parts: []Part{{Shard: 1, Next: 1}, {Shard: 2, Retiring: 5}},
+		Config: task.QueueConfig{Version: 1}}
 	if lanes := copyLanes([]Queue{spread}, nil); len(lanes) != 1 || len(lanes[0]) != 1 || lanes[0][0].shard != 1 {
 		t.Errorf("the copies of a queue with a part that retires are %+v", lanes)
 	}

@@ -79,7 +79,8 @@ func reconciledQueue(row *Queue, held []Queue) (q Queue, changed bool) {
 		switch p := q.part(c.Shard); {
 		case p == nil:
 			q.Parts = append(q.Parts, Part{Shard: c.Shard, Left: task.AllSlots, Recent: true})
-		case row == nil || c.Config.Version != row.Config.Version: // the shard may have had any slot, or may still know keys that the row has forgotten
+		// the shard may have had any slot, or may still know keys that the row has forgotten
+		case row == nil || c.Config.Version != row.Config.Version:
 			p.Left = ^p.Next
 			p.Recent = p.Left != 0
 		}

@@ -8,15 +8,17 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Rows and copies from different moments are reconciled: the tasks in every shard can be reached, the version is a new one, and no slot is taken by two
-// shards.
+// Rows and copies from different moments are reconciled: the tasks in every shard can be reached, the version is a new
+// one, and no slot is taken by two shards.
 func TestReunited(t *testing.T) {
 	const low, high = task.SlotSet(1<<32 - 1), ^task.SlotSet(1<<32 - 1)
 	copyIn := func(shard uint32, version uint64, closed task.SlotSet) Queue {
-		return Queue{Namespace: "default", Name: "a", Shard: shard, Config: task.QueueConfig{Version: version, Closed: closed, Settings: task.Settings{MaxLength: 5}}}
+		return Queue{Namespace: "default", Name: "a", Shard: shard, Config: task.QueueConfig{Version: version, Closed: closed,
+			Settings: task.Settings{MaxLength: 5}}}
 	}
 	row := func(version uint64, parts ...Part) *Queue {
-		return &Queue{Namespace: "default", Name: "a", Shard: 1, Parts: parts, Config: task.QueueConfig{Version: version, Settings: task.Settings{MaxLength: 9}}}
+		return &Queue{Namespace: "default", Name: "a", Shard: 1, Parts: parts, Config: task.QueueConfig{Version: version,
+			Settings: task.Settings{MaxLength: 9}}}
 	}
 	part := func(shard uint32, slots task.SlotSet) Part { return Part{Shard: shard, Slots: slots, Next: slots} }
 	left := func(p Part, slots task.SlotSet) Part {
@@ -34,25 +36,31 @@ func TestReunited(t *testing.T) {
 		version uint64
 		length  int64
 	}{
-		"as it was":                          {row(3), []Queue{copyIn(1, 3, 0)}, nil, 3, 9},
-		"the copy has not come yet":          {row(3), nil, nil, 3, 9},
-		"the row is older":                   {row(3), []Queue{copyIn(1, 4, 0)}, []uint32{1}, 5, 9},
-		"deleted meanwhile":                  {nil, []Queue{copyIn(2, 4, 0)}, []uint32{2}, 4, 5},
-		"made again elsewhere":               {row(9), []Queue{copyIn(1, 9, 0), copyIn(2, 4, 0)}, []uint32{1, 2}, 10, 9},
-		"slots moved after the row":          {row(3), []Queue{copyIn(1, 4, high), copyIn(2, 5, low)}, []uint32{1, 2}, 6, 9},
-		"slots moved, and one copy is lost":  {row(3), []Queue{copyIn(1, 4, high)}, []uint32{1}, 5, 9},
-		"slots moved before the row":         {row(5, left(part(1, low), high), part(2, high)), []Queue{copyIn(1, 3, 0)}, []uint32{1, 2}, 6, 9},
-		"slots moved between parts":          {row(3, part(1, low), part(2, high)), []Queue{copyIn(1, 5, 0), copyIn(2, 5, task.AllSlots)}, []uint32{1, 2}, 6, 9},
-		"a move was forgotten after a copy":  {row(7, part(1, low), part(2, high)), []Queue{copyIn(1, 3, 0), copyIn(2, 7, low)}, []uint32{1, 2}, 8, 9},
-		"the part had tasks, and has gone":   {row(7, part(2, task.AllSlots)), []Queue{copyIn(1, 4, task.AllSlots), copyIn(2, 7, 0)}, []uint32{1, 2}, 8, 9},
-		"deleted meanwhile, in three parts":  {nil, []Queue{copyIn(1, 4, high), copyIn(2, 5, low), copyIn(3, 2, task.AllSlots)}, []uint32{1, 2, 3}, 6, 5},
+		"as it was":                         {row(3), []Queue{copyIn(1, 3, 0)}, nil, 3, 9},
+		"the copy has not come yet":         {row(3), nil, nil, 3, 9},
+		"the row is older":                  {row(3), []Queue{copyIn(1, 4, 0)}, []uint32{1}, 5, 9},
+		"deleted meanwhile":                 {nil, []Queue{copyIn(2, 4, 0)}, []uint32{2}, 4, 5},
+		"made again elsewhere":              {row(9), []Queue{copyIn(1, 9, 0), copyIn(2, 4, 0)}, []uint32{1, 2}, 10, 9},
+		"slots moved after the row":         {row(3), []Queue{copyIn(1, 4, high), copyIn(2, 5, low)}, []uint32{1, 2}, 6, 9},
+		"slots moved, and one copy is lost": {row(3), []Queue{copyIn(1, 4, high)}, []uint32{1}, 5, 9},
+		"slots moved before the row":        {row(5, left(part(1, low), high), part(2, high)), []Queue{copyIn(1, 3, 0)}, []uint32{1, 2}, 6, 9},
+		"slots moved between parts": {row(3, part(1, low), part(2, high)), []Queue{copyIn(1, 5, 0), copyIn(2, 5, task.AllSlots)},
+			[]uint32{1, 2}, 6, 9},
+		"a move was forgotten after a copy": {row(7, part(1, low), part(2, high)), []Queue{copyIn(1, 3, 0), copyIn(2, 7, low)},
+			[]uint32{1, 2}, 8, 9},
+		"the part had tasks, and has gone": {row(7, part(2, task.AllSlots)), []Queue{copyIn(1, 4, task.AllSlots), copyIn(2, 7, 0)},
+			[]uint32{1, 2}, 8, 9},
+		"deleted meanwhile, in three parts": {nil, []Queue{copyIn(1, 4, high), copyIn(2, 5, low), copyIn(3, 2, task.AllSlots)},
+			[]uint32{1, 2, 3}, 6, 5},
 		"deleted meanwhile, two take a slot": {nil, []Queue{copyIn(1, 4, 0), copyIn(2, 5, low)}, []uint32{1, 2}, 6, 5},
 		"deleted meanwhile, none takes any":  {nil, []Queue{copyIn(1, 4, task.AllSlots), copyIn(2, 5, task.AllSlots)}, []uint32{1, 2}, 6, 5},
 		"deleted meanwhile, was in parts":    {nil, []Queue{inParts(copyIn(1, 4, 0))}, []uint32{1}, 5, 5},
-		"a part was retiring":                {row(3, Part{Shard: 1, Retiring: 5}, part(2, task.AllSlots)), []Queue{copyIn(2, 3, 0)}, []uint32{1, 2}, 4, 9},
+		"a part was retiring": {row(3, Part{Shard: 1, Retiring: 5}, part(2, task.AllSlots)), []Queue{copyIn(2, 3, 0)},
+			[]uint32{1, 2}, 4, 9},
 	} {
 		q, changed := reconciledQueue(c.row, c.held)
-		if changed != (c.shards != nil) || q.Config.Version != c.version || q.Config.Settings.MaxLength != c.length || q.Config.Closed != 0 || q.Config.Moved != 0 || q.Config.Divided {
+		if changed != (c.shards != nil) || q.Config.Version != c.version || q.Config.Settings.MaxLength != c.length || q.Config.Closed != 0 ||
+			q.Config.Moved != 0 || q.Config.Divided {
 			t.Errorf("%s: changed %v, queue %+v", name, changed, q)
 		}
 		shards := q.Shards()

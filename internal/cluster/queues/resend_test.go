@@ -53,8 +53,9 @@ func (w *world) mustHave(t *testing.T, c *control, when string, shards ...uint32
 	}
 }
 
-// A change of a queue reaches every shard that answers at once, whichever of the others don't, and the error names these. They get it when they are
-// back, although nobody repeats the call, and also if another node leads the system shard by then.
+// A change of a queue reaches every shard that answers at once, whichever of the others don't, and the error names
+// these. They get it when they are back, although nobody repeats the call, and also if another node leads the system
+// shard by then.
 func TestChangesReachAllShards(t *testing.T) {
 	for away := range uint32(3) {
 		for _, elections := range []bool{false, true} {
@@ -66,7 +67,8 @@ func TestChangesReachAllShards(t *testing.T) {
 					when := fmt.Sprintf("%s, without shard %d", one.name, lost)
 					w.cut(lost, task.ErrUnavailable)
 					_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", one.change)
-					is(t, err, task.ErrUnavailable, fmt.Sprintf(`queue "a": the change is made, but shard %d of the 3 that hold the queue has not confirmed it yet`, lost))
+					is(t, err, task.ErrUnavailable, fmt.Sprintf(`queue "a": the change is made, but shard %d of the 3 that hold the queue has not `+
+						`confirmed it yet`, lost))
 					for _, shard := range shards {
 						if shard != lost {
 							w.mustHave(t, c, when, shard)
@@ -103,7 +105,8 @@ func TestUnconfirmedShardsAreNamed(t *testing.T) {
 		w.cut(shards[0], task.ErrUnavailable)
 		w.cut(shards[2], task.Unavailable(time.Second, "no leader is known"))
 		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(64))
-		is(t, err, task.ErrUnavailable, fmt.Sprintf("shards %d, %d of the 3 that hold the queue have not confirmed it yet, and will get it: ", shards[0], shards[2]))
+		is(t, err, task.ErrUnavailable, fmt.Sprintf("shards %d, %d of the 3 that hold the queue have not confirmed it yet, and will get it: ",
+			shards[0], shards[2]))
 		w.mustHave(t, c, "two shards are away", shards[1])
 		w.cut(shards[0], task.Invalid("queue", "no"))
 		_, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(65))
@@ -115,7 +118,8 @@ func TestUnconfirmedShardsAreNamed(t *testing.T) {
 		ctx, cancel := context.WithTimeout(bg, time.Second)
 		defer cancel()
 		began := time.Now()
-		if _, err = c.Queues.PutQueue(ctx, auditlog.Action{}, "default", "a", setLength(66)); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
+		if _, err = c.Queues.PutQueue(ctx, auditlog.Action{}, "default", "a", setLength(66)); !errors.Is(err, context.DeadlineExceeded) ||
+			time.Since(began) != time.Second {
 			t.Errorf("a caller that waits for a second got %v after %v", err, time.Since(began))
 		}
 		w.mustHave(t, c, "a shard hangs", shards[0], shards[2])
@@ -127,7 +131,8 @@ func TestUnconfirmedShardsAreNamed(t *testing.T) {
 	})
 }
 
-// A shard that hangs is named two seconds after the others have confirmed a change, and gets it later. A queue of one shard has no other to go by.
+// A shard that hangs is named two seconds after the others have confirmed a change, and gets it later. A queue of one
+// shard has no other to go by.
 func TestHangingShardIsNamed(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c, q := w.spreadOver3(t)
@@ -169,7 +174,8 @@ func TestDeletionBesideAHangingShard(t *testing.T) {
 			w.setHangs(q.Shards()[hung])
 			began := time.Now()
 			err = c.Queues.DropQueue(bg, nobody, "default", "a")
-			is(t, err, task.ErrUnavailable, fmt.Sprintf(`queue "a": it is being deleted, but shard %d of the 3 that hold it has not answered in time`, q.Shards()[hung]))
+			is(t, err, task.ErrUnavailable, fmt.Sprintf(`queue "a": it is being deleted, but shard %d of the 3 that hold it has not `+
+				`answered in time`, q.Shards()[hung]))
 			if took := time.Since(began); took != lateTime {
 				t.Errorf("the answer took %v, want %v", took, lateTime)
 			}
@@ -183,7 +189,8 @@ func TestDeletionBesideAHangingShard(t *testing.T) {
 			ctx, cancel := context.WithTimeout(bg, time.Minute)
 			defer cancel()
 			began = time.Now()
-			if err := c.Queues.DropQueue(ctx, nobody, "default", "one"); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Minute {
+			if err := c.Queues.DropQueue(ctx, nobody, "default", "one"); !errors.Is(err, context.DeadlineExceeded) ||
+				time.Since(began) != time.Minute {
 				t.Errorf("a queue in one shard that hangs: %v after %v", err, time.Since(began))
 			}
 		})
@@ -211,8 +218,9 @@ func TestHangingShardsKeepNoneWaiting(t *testing.T) {
 	})
 }
 
-// A move that is interrupted because shards are away goes on when they are back, whatever became meanwhile of an attempt to delete the queue: it
-// failed, and the queue was used again; or it failed, and a shard refused its repeat; or the leader itself finds that out.
+// A move that is interrupted because shards are away goes on when they are back, whatever became meanwhile of an
+// attempt to delete the queue: it failed, and the queue was used again; or it failed, and a shard refused its repeat;
+// or the leader itself finds that out.
 func TestMovesSurviveDeletions(t *testing.T) {
 	for name, after := range map[string]func(t *testing.T, c *control, shard uint32){
 		"the queue is used": func(t *testing.T, c *control, shard uint32) {

@@ -105,7 +105,8 @@ func TestDeletionAfterAnUnknownError(t *testing.T) {
 	})
 }
 
-// A deletion removes a queue's row only if the row still has the mark that the deletion set, whatever happens while the shard drops its copy.
+// A deletion removes a queue's row only if the row still has the mark that the deletion set, whatever happens while the
+// shard drops its copy.
 func TestDeletionNeedsItsMark(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -151,7 +152,8 @@ func TestKeepClearsItsOwnMark(t *testing.T) {
 		key := queueKey("default", "a")
 		newer := q
 		newer.Config.Version++
-		for what, row := range map[string][]byte{"there is no mark": encodeQueue(q, false), "the mark is another's": encodeQueue(newer, true), "the queue is gone": nil} {
+		for what, row := range map[string][]byte{"there is no mark": encodeQueue(q, false), "the mark is another's": encodeQueue(newer, true),
+			"the queue is gone": nil} {
 			w.Round(func(tx *store.Tx) {
 				if tx.Delete(key); row != nil {
 					tx.Set(key, row)

@@ -206,8 +206,9 @@ func (s *Queues) trackMoves(q Queue) {
 	})
 }
 
-// AdvanceMoves takes the next steps for unfinished queues, until ctx is done. It calls minutely whenever it retires shards, so that what else is
-// due about every minute does not wake the node by itself. A queue whose shards do not answer delays no other.
+// AdvanceMoves takes the next steps for unfinished queues, until ctx is done. It calls minutely whenever it retires
+// shards, so that what else is due about every minute does not wake the node by itself. A queue whose shards do not
+// answer delays no other.
 func (s *Queues) AdvanceMoves(ctx context.Context, minutely func(ctx context.Context)) {
 	var steps sync.WaitGroup
 	defer steps.Wait()
@@ -247,8 +248,8 @@ func (s *Queues) AdvanceMoves(ctx context.Context, minutely func(ctx context.Con
 	}
 }
 
-// waitToAdvance waits until it is time to tend queues: every movePause while slots are moving, otherwise when it is time to retire. A move that
-// has just begun gets a movePause too: the call that began it takes the next step itself.
+// waitToAdvance waits until it is time to tend queues: every movePause while slots are moving, otherwise when it is
+// time to retire. A move that has just begun gets a movePause too: the call that began it takes the next step itself.
 func (s *Queues) waitToAdvance(ctx context.Context, retired time.Time) {
 	system.Sleep(ctx, movePause)
 	if len(s.unfinishedQueues(true)) > 0 {

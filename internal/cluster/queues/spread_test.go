@@ -13,8 +13,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The slots of a queue are always divided completely and evenly, no more of them move than necessary, and a shard that had a slot is asked about it
-// until it has the slot again.
+// The slots of a queue are always divided completely and evenly, no more of them move than necessary, and a shard that
+// had a slot is asked about it until it has the slot again.
 func TestShareOut(t *testing.T) {
 	for seed := range uint64(300) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
@@ -47,7 +47,8 @@ func checkShares(t *testing.T, before, q Queue, shards []uint32) {
 			t.Fatalf("part %+v has wrong slots, in %+v", p, q.Parts)
 		}
 		all |= p.Next
-		if n := p.Next.Len(); slices.Contains(shards, p.Shard) && (n < task.SlotCount/len(shards) || n > task.SlotCount/len(shards)+1) || !slices.Contains(shards, p.Shard) && n > 0 {
+		if n := p.Next.Len(); slices.Contains(shards, p.Shard) && (n < task.SlotCount/len(shards) || n > task.SlotCount/len(shards)+1) ||
+			!slices.Contains(shards, p.Shard) && n > 0 {
 			t.Fatalf("got %d slots in shard %d of shards %v, want an even share", n, p.Shard, shards)
 		}
 		had := task.SlotSet(0)
@@ -103,7 +104,8 @@ func TestSpread(t *testing.T) {
 			t.Fatalf("after spreading over three shards the parts are %+v", q.Parts)
 		}
 		for _, p := range q.Parts {
-			if copied := w.copyOf(p.Shard, "a"); copied.Closed != ^p.Slots || copied.Moved != 2 || copied.Settings.MaxLength != 100 || !copied.Divided {
+			if copied := w.copyOf(p.Shard, "a"); copied.Closed != ^p.Slots || copied.Moved != 2 || copied.Settings.MaxLength != 100 ||
+				!copied.Divided {
 				t.Errorf("shard %d with slots %064b has the copy %+v", p.Shard, p.Slots, copied)
 			}
 		}
@@ -218,7 +220,8 @@ func TestSpreadRetires(t *testing.T) {
 		_, err = c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Shards: []uint32{to}})
 		must(t, err)
 		pass(task.MovedMessageWindow + time.Hour)
-		if q, _ := c.Queues.Queue(bg, "default", "a"); !slices.Equal(q.Shards(), []uint32{from, to}) || w.copyOf(from, "a").Closed != task.AllSlots {
+		if q, _ := c.Queues.Queue(bg, "default", "a"); !slices.Equal(q.Shards(), []uint32{from, to}) ||
+			w.copyOf(from, "a").Closed != task.AllSlots {
 			t.Fatalf("with tasks in the shard that it leaves, the queue has the parts %+v", q.Parts)
 		}
 		w.mu.Lock()
@@ -227,7 +230,8 @@ func TestSpreadRetires(t *testing.T) {
 		w.setFull("a", false)
 		pass(RetireEvery)
 		if q, _ := c.Queues.Queue(bg, "default", "a"); !q.In(from) || w.copyOf(from, "a").Version == 0 {
-			t.Fatalf("after use during its departure the queue has the parts %+v, and the shard has %+v, want both to remain", q.Parts, w.copyOf(from, "a"))
+			t.Fatalf("after use during its departure the queue has the parts %+v, and the shard has %+v, want both to remain", q.Parts,
+				w.copyOf(from, "a"))
 		}
 		pass(3 * RetireEvery)
 		if q, _ := c.Queues.Queue(bg, "default", "a"); q.In(from) || w.copyOf(from, "a").Version != 0 {
@@ -268,8 +272,8 @@ func TestChangesReachAShardThatDrains(t *testing.T) {
 	})
 }
 
-// Leaders change, shards do not answer, other callers change the queue. No two shards ever take tasks of one slot (the world checks each copy), and in
-// the end each slot is taken by one shard.
+// Leaders change, shards do not answer, other callers change the queue. No two shards ever take tasks of one slot (the
+// world checks each copy), and in the end each slot is taken by one shard.
 func TestSpreadSaga(t *testing.T) {
 	for seed := range seeds(15) {
 		inBubble(t, func(t *testing.T, w *world) {

@@ -22,8 +22,9 @@ func TestTargetIsChecked(t *testing.T) {
 		shards int
 		field  string // "": it is allowed
 	}{
-		{SpreadTarget{Shards: []uint32{1, 4}}, 4, ""}, {SpreadTarget{Shards: []uint32{5}}, 4, "shards"}, {SpreadTarget{Shards: []uint32{0}}, 4, "shards"},
-		{SpreadTarget{Shards: []uint32{2, 1, 2}}, 4, "shards"}, {SpreadTarget{Shards: many(64)}, 70, ""}, {SpreadTarget{Shards: many(65)}, 70, "shards"},
+		{SpreadTarget{Shards: []uint32{1, 4}}, 4, ""}, {SpreadTarget{Shards: []uint32{5}}, 4, "shards"},
+		{SpreadTarget{Shards: []uint32{0}}, 4, "shards"}, {SpreadTarget{Shards: []uint32{2, 1, 2}}, 4, "shards"}, {SpreadTarget{Shards: many(64)},
+			70, ""}, {SpreadTarget{Shards: many(65)}, 70, "shards"},
 		{SpreadTarget{Parts: 1}, 4, ""}, {SpreadTarget{Parts: 4}, 4, ""}, {SpreadTarget{Parts: 5}, 4, "parts"}, {SpreadTarget{}, 4, "parts"},
 		{SpreadTarget{Parts: 64}, 70, ""}, {SpreadTarget{Parts: 65}, 70, "parts"}, {SpreadTarget{Shards: []uint32{1}, Parts: 9}, 4, ""},
 	} {
@@ -42,7 +43,8 @@ func TestFewestSlots(t *testing.T) {
 		target SpreadTarget
 		want   string
 	}{
-		{SpreadTarget{Parts: 1}, "[1]"}, {SpreadTarget{Parts: 2}, "[1 3]"}, {SpreadTarget{Parts: 3}, "[1 3 2]"}, {SpreadTarget{Parts: 3, Own: true}, "[1 2 4]"},
+		{SpreadTarget{Parts: 1}, "[1]"}, {SpreadTarget{Parts: 2}, "[1 3]"}, {SpreadTarget{Parts: 3}, "[1 3 2]"},
+		{SpreadTarget{Parts: 3, Own: true}, "[1 2 4]"},
 	} {
 		if got, err := beside.fewest(q, 4, c.target); fmt.Sprint(got) != c.want || err != nil {
 			t.Errorf("%+v: %v, %v, want %s", c.target, got, err, c.want)
@@ -127,18 +129,21 @@ func TestMinutely(t *testing.T) {
 	})
 }
 
-// Keys that left a shard are known there until the clocks of all shards have passed their end, and messages from before until they can't be repeated.
+// Keys that left a shard are known there until the clocks of all shards have passed their end, and messages from before
+// until they can't be repeated.
 func TestForgettableKeys(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(2)
 		const keys = 30 * time.Hour
 		at := store.TimeOf(time.Now())
-		q := Queue{Namespace: "default", Name: "a", Parts: []Part{{Shard: 1, Left: 1, LeftAt: at, LeftUntil: at.Add(keys)}, {Shard: 2, Left: 2, LeftAt: at}, {Shard: 3}, {Shard: 4, Left: 8}}}
+		q := Queue{Namespace: "default", Name: "a", Parts: []Part{{Shard: 1, Left: 1, LeftAt: at, LeftUntil: at.Add(keys)},
+			{Shard: 2, Left: 2, LeftAt: at}, {Shard: 3}, {Shard: 4, Left: 8}}}
 		for _, o := range []struct {
 			after time.Duration
 			want  string
 		}{
-			{0, "[]"}, {task.MovedMessageWindow - 1000, "[]"}, {task.MovedMessageWindow, "[2]"}, {keys + task.ClockSlack - 1000, "[2]"}, {keys + task.ClockSlack, "[1 2]"},
+			{0, "[]"}, {task.MovedMessageWindow - 1000, "[]"}, {task.MovedMessageWindow, "[2]"}, {keys + task.ClockSlack - 1000, "[2]"},
+			{keys + task.ClockSlack, "[1 2]"},
 		} {
 			got, later, err := c.Queues.forgettable(bg, q, at.Add(o.after))
 			if fmt.Sprint(got) != o.want || len(later) > 0 || err != nil {

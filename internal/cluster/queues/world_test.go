@@ -35,27 +35,28 @@ type world struct {
 	most   int // maximum number of queues
 	leader *systemReplica
 
-	mu         sync.Mutex
-	copies     map[string]task.QueueConfig           // by shard and name
-	since      string                                // the namespace of the last copies, and since when it exists
-	full       map[string]bool                       // queues that have tasks, or those of one shard: see copyKey
-	keys       map[uint32]store.Time                 // the ends of their keys
-	split      bool                                  // CheckKeys finds a task with keys in different slots
-	unique     map[uint32]task.SlotSet               // slots whose unique keys are held
-	onces      map[onceSlots]store.Time              // the ends of their once keys
-	fail       error                                 // of the next copy
-	fails      map[uint32]error                      // of all calls to a shard
-	onCall     func(call string, shard uint32) error // called before each call to a shard, with mu locked; the call fails with its error. nil: no call fails
-	calls      int                                   // number of calls of CopyQueues
-	room       error                                 // what Room returns
-	slow       map[uint32]time.Duration              // how long a shard takes for a copy
-	hangs      uint32                                // a shard that answers no call; 0: none
-	onDrop     func()                                // called once a shard has dropped a queue
-	shares     map[uint32]error                      // what EnsureShare returns for a shard
-	shared     []uint32                              // shards for which EnsureShare was called
-	divisions  []string                              // of limits, and their order
-	notDivided error                                 // what Divide returns
-	minute     int                                   // how often AdvanceMoves called its minutely
+	mu     sync.Mutex
+	copies map[string]task.QueueConfig // by shard and name
+	since  string                      // the namespace of the last copies, and since when it exists
+	full   map[string]bool             // queues that have tasks, or those of one shard: see copyKey
+	keys   map[uint32]store.Time       // the ends of their keys
+	split  bool                        // CheckKeys finds a task with keys in different slots
+	unique map[uint32]task.SlotSet     // slots whose unique keys are held
+	onces  map[onceSlots]store.Time    // the ends of their once keys
+	fail   error                       // of the next copy
+	fails  map[uint32]error            // of all calls to a shard
+	// called before each call to a shard, with mu locked; the call fails with its error. nil: no call fails
+	onCall     func(call string, shard uint32) error
+	calls      int                      // number of calls of CopyQueues
+	room       error                    // what Room returns
+	slow       map[uint32]time.Duration // how long a shard takes for a copy
+	hangs      uint32                   // a shard that answers no call; 0: none
+	onDrop     func()                   // called once a shard has dropped a queue
+	shares     map[uint32]error         // what EnsureShare returns for a shard
+	shared     []uint32                 // shards for which EnsureShare was called
+	divisions  []string                 // of limits, and their order
+	notDivided error                    // what Divide returns
+	minute     int                      // how often AdvanceMoves called its minutely
 	log        systemtest.LogBuffer
 
 	overlaps bool // two shards may take tasks of one slot
@@ -112,7 +113,8 @@ func seeds(many uint64) uint64 {
 func pass(d time.Duration) { time.Sleep(d) }
 
 func newWorld(t testing.TB) *world {
-	return &world{World: systemtest.NewWorld(t), most: 3, copies: map[string]task.QueueConfig{}, full: map[string]bool{}, keys: map[uint32]store.Time{}, onces: map[onceSlots]store.Time{}, fails: map[uint32]error{}, shares: map[uint32]error{}}
+	return &world{World: systemtest.NewWorld(t), most: 3, copies: map[string]task.QueueConfig{}, full: map[string]bool{},
+		keys: map[uint32]store.Time{}, onces: map[onceSlots]store.Time{}, fails: map[uint32]error{}, shares: map[uint32]error{}}
 }
 
 // newReplica returns the replica of another node, which doesn't lead yet.
@@ -120,7 +122,9 @@ func (w *world) newReplica() *systemReplica {
 	s := &systemReplica{Replica: w.NewReplica(), world: w}
 	shard := system.NewShard(s.Replica)
 	s.control = &control{shard: shard, Namespaces: namespaces.New(namespaces.Config{Shard: shard}), Queues: New(Config{Shard: shard, Shards: w,
-		EnsureShare: w.ensureShare, Divide: w.divide, Divided: w.divides, Renew: w.renew, Undivide: w.undivide, Room: func() error { return w.room }, Logger: slog.New(slog.NewTextHandler(&w.log, nil))})}
+		EnsureShare: w.ensureShare, Divide: w.divide, Divided: w.divides, Renew: w.renew, Undivide: w.undivide, Room: func() error {
+			return w.room
+		}, Logger: slog.New(slog.NewTextHandler(&w.log, nil))})}
 	s.control.Queues.most = w.most
 	s.control.minutely = func() {
 		w.mu.Lock()

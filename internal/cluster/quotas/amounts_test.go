@@ -46,8 +46,8 @@ func TestTurnsAreEven(t *testing.T) {
 	})
 }
 
-// What is divided by use adds up to the budget, whatever does not divide evenly. The remainder goes one each to those that use something, then
-// to all, beginning with the shard whose turn it is, which gets what is left.
+// What is divided by use adds up to the budget, whatever does not divide evenly. The remainder goes one each to those
+// that use something, then to all, beginning with the shard whose turn it is, which gets what is left.
 func TestRemainderByUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {
@@ -57,8 +57,9 @@ func TestRemainderByUse(t *testing.T) {
 			want   string
 		}{
 			{0, 100, []int64{40, 0}, "[85 15]"}, {0, 100, []int64{0, 40}, "[15 85]"}, {1, 100, []int64{40, 0}, "[85 15]"},
-			{0, 9, []int64{0, 1}, "[3 6]"}, {0, 10, []int64{0, 0, 0}, "[4 3 3]"}, {1, 10, []int64{0, 0, 0}, "[3 4 3]"}, {2, 10, []int64{0, 0, 0}, "[3 3 4]"},
-			{0, 10, []int64{3, 7}, "[3 7]"}, {0, 10, []int64{20, 20}, "[5 5]"}, {0, 5, []int64{20, 20}, "[3 2]"}, {1, 5, []int64{20, 20}, "[2 3]"},
+			{0, 9, []int64{0, 1}, "[3 6]"}, {0, 10, []int64{0, 0, 0}, "[4 3 3]"}, {1, 10, []int64{0, 0, 0}, "[3 4 3]"},
+			{2, 10, []int64{0, 0, 0}, "[3 3 4]"}, {0, 10, []int64{3, 7}, "[3 7]"}, {0, 10, []int64{20, 20}, "[5 5]"}, {0, 5, []int64{20, 20},
+				"[3 2]"}, {1, 5, []int64{20, 20}, "[2 3]"},
 			{0, 0, []int64{0, 0}, "[0 0]"}, {0, 0, []int64{8, 2}, "[0 0]"}, {0, 1, []int64{0, 1}, "[0 1]"}, {0, 1, []int64{0, 7}, "[0 1]"},
 			{0, 1, []int64{0, 0}, "[1 0]"}, {1, 1, []int64{0, 0}, "[0 1]"}, {1, 2, []int64{9, 9, 9}, "[0 1 1]"}, {2, 2, []int64{9, 9, 9}, "[1 0 1]"},
 			{0, task.MaxQuota, []int64{task.MaxQuota, task.MaxQuota}, fmt.Sprint([]int64{task.MaxQuota/2 + task.MaxQuota%2, task.MaxQuota / 2})},
@@ -110,8 +111,8 @@ func TestRemainderByDemand(t *testing.T) {
 	})
 }
 
-// A shard that has not answered keeps what it may use, one without a queue gets nothing, and one that is about to get its first queue counts.
-// What has no quota has no limit anywhere.
+// A shard that has not answered keeps what it may use, one without a queue gets nothing, and one that is about to get
+// its first queue counts. What has no quota has no limit anywhere.
 func TestShardsWithAShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {
@@ -123,20 +124,29 @@ func TestShardsWithAShare(t *testing.T) {
 			{"no quotas", task.Quotas{}, func(*division) {}, "[{-1 -1 -1} {-1 -1 -1} {-1 -1 -1}]"},
 			{"even", task.Quotas{Backlog: 9, BacklogBytes: 12, Running: 6}, func(*division) {}, "[{3 4 2} {3 4 2} {3 4 2}]"},
 			{"one quota only", task.Quotas{BacklogBytes: 9}, func(*division) {}, "[{-1 3 -1} {-1 3 -1} {-1 3 -1}]"},
-			{"no queue in one", task.Quotas{Backlog: 8, Running: 6}, func(d *division) { d.parts[1].space.Queues = 0 }, "[{4 -1 3} {0 -1 0} {4 -1 3}]"},
+			{"no queue in one", task.Quotas{Backlog: 8, Running: 6}, func(d *division) { d.parts[1].space.Queues = 0 },
+				"[{4 -1 3} {0 -1 0} {4 -1 3}]"},
 			{"a queue in none", task.Quotas{Backlog: 8}, func(d *division) {
 				for i := range d.parts {
 					d.parts[i].space.Queues = 0
 				}
 			}, "[{0 -1 -1} {0 -1 -1} {0 -1 -1}]"},
-			{"a queue in one", task.Quotas{Backlog: 8, Running: 3}, func(d *division) { d.parts[0].space.Queues, d.parts[1].space.Queues = 0, 0 }, "[{0 -1 0} {0 -1 0} {8 -1 3}]"},
-			{"one drains", task.Quotas{Backlog: 8, Running: 6}, func(d *division) { d.parts[1].drains, d.parts[1].space.Use.Backlog = true, 2 }, "[{3 -1 2} {2 -1 2} {3 -1 2}]"},
-			{"one drains, with more", task.Quotas{Backlog: 8}, func(d *division) { d.parts[1].drains, d.parts[1].space.Use.Backlog = true, 20 }, "[{0 -1 -1} {8 -1 -1} {0 -1 -1}]"},
-			{"one joins", task.Quotas{Backlog: 9}, func(d *division) { d.parts[2].space.Queues, d.parts[2].joining = 0, true }, "[{3 -1 -1} {3 -1 -1} {3 -1 -1}]"},
-			{"one silent", task.Quotas{Backlog: 9}, func(d *division) { d.parts[0].known, d.parts[0].Most.Backlog = false, 5 }, "[{5 -1 -1} {2 -1 -1} {2 -1 -1}]"},
-			{"one silent, with all", task.Quotas{Backlog: 9}, func(d *division) { d.parts[0].known, d.parts[0].Most.Backlog = false, 9 }, "[{9 -1 -1} {0 -1 -1} {0 -1 -1}]"},
-			{"one silent, with more", task.Quotas{Backlog: 9}, func(d *division) { d.parts[0].known, d.parts[0].Most.Backlog = false, 10 }, "[{10 -1 -1} {0 -1 -1} {0 -1 -1}]"},
-			{"one silent, unlimited", task.Quotas{Backlog: 9}, func(d *division) { d.parts[2].known, d.parts[2].Most = false, task.Unlimited }, "[{0 -1 -1} {0 -1 -1} {-1 -1 -1}]"},
+			{"a queue in one", task.Quotas{Backlog: 8, Running: 3}, func(d *division) { d.parts[0].space.Queues, d.parts[1].space.Queues = 0, 0 },
+				"[{0 -1 0} {0 -1 0} {8 -1 3}]"},
+			{"one drains", task.Quotas{Backlog: 8, Running: 6}, func(d *division) { d.parts[1].drains, d.parts[1].space.Use.Backlog = true, 2 },
+				"[{3 -1 2} {2 -1 2} {3 -1 2}]"},
+			{"one drains, with more", task.Quotas{Backlog: 8}, func(d *division) { d.parts[1].drains, d.parts[1].space.Use.Backlog = true, 20 },
+				"[{0 -1 -1} {8 -1 -1} {0 -1 -1}]"},
+			{"one joins", task.Quotas{Backlog: 9}, func(d *division) { d.parts[2].space.Queues, d.parts[2].joining = 0, true },
+				"[{3 -1 -1} {3 -1 -1} {3 -1 -1}]"},
+			{"one silent", task.Quotas{Backlog: 9}, func(d *division) { d.parts[0].known, d.parts[0].Most.Backlog = false, 5 },
+				"[{5 -1 -1} {2 -1 -1} {2 -1 -1}]"},
+			{"one silent, with all", task.Quotas{Backlog: 9}, func(d *division) { d.parts[0].known, d.parts[0].Most.Backlog = false, 9 },
+				"[{9 -1 -1} {0 -1 -1} {0 -1 -1}]"},
+			{"one silent, with more", task.Quotas{Backlog: 9}, func(d *division) { d.parts[0].known, d.parts[0].Most.Backlog = false, 10 },
+				"[{10 -1 -1} {0 -1 -1} {0 -1 -1}]"},
+			{"one silent, unlimited", task.Quotas{Backlog: 9}, func(d *division) { d.parts[2].known, d.parts[2].Most = false, task.Unlimited },
+				"[{0 -1 -1} {0 -1 -1} {-1 -1 -1}]"},
 		} {
 			d := parting(0, [2]int64{}, [2]int64{}, [2]int64{})
 			d.quotas = c.quotas
@@ -226,7 +236,8 @@ func TestRaisedShare(t *testing.T) {
 		p := &shardPart{divisionPart: divisionPart{Most: task.Amounts{Backlog: c.most}}}
 		p.space.Share.Backlog = c.share
 		room := task.Amounts{Backlog: c.room}
-		if got := raisedShare(p, task.Amounts{Backlog: c.want}, &room); got != (task.Amounts{Backlog: c.to}) || room != (task.Amounts{Backlog: c.of}) {
+		if got := raisedShare(p, task.Amounts{Backlog: c.want}, &room); got != (task.Amounts{Backlog: c.to}) ||
+			room != (task.Amounts{Backlog: c.of}) {
 			t.Errorf("%s: the share becomes %+v, and %+v is left, want %d and %d", c.name, got, room, c.to, c.of)
 		}
 	}
@@ -236,7 +247,8 @@ func TestRaisedShare(t *testing.T) {
 // they use more, or may: a shard whose tasks end then does not begin others.
 func TestRoom(t *testing.T) {
 	for name, c := range map[string]struct{ a, b, want int64 }{
-		"some is left": {20, 10, 20}, "nothing is left": {30, 20, 0}, "more may be used": {40, 20, -10}, "one has no limit": {10, unlimited, 40 - unlimited},
+		"some is left": {20, 10, 20}, "nothing is left": {30, 20, 0}, "more may be used": {40, 20, -10}, "one has no limit": {10,
+			unlimited, 40 - unlimited},
 		"none has a limit": {unlimited, unlimited, -unlimited}, "nobody may use any": {0, 0, 50},
 	} {
 		d := &division{quotas: task.Quotas{Backlog: 50}}
@@ -249,8 +261,8 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// What a shard may use follows from its answer once it uses the last share sent to it. Until then its earlier share, and those on their way, count; also
-// those from before the row, which knows of none.
+// What a shard may use follows from its answer once it uses the last share sent to it. Until then its earlier share,
+// and those on their way, count; also those from before the row, which knows of none.
 func TestMostFollowsAnswers(t *testing.T) {
 	share, use := task.Amounts{Backlog: 20, Bytes: 20, Running: 20}, task.Amounts{Backlog: 5, Bytes: 30, Running: 20}
 	told := task.Amounts{Backlog: 40, Bytes: 1, Running: 40}

@@ -14,7 +14,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A division gives shards their shares, and its row says what each may use. Dividing again changes nothing, sends nothing and writes nothing.
+// A division gives shards their shares, and its row says what each may use. Dividing again changes nothing, sends
+// nothing and writes nothing.
 func TestDivide(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, w *world) {
 		w.setQuotas("team", task.Quotas{Backlog: 100})
@@ -77,7 +78,8 @@ func TestUseBeyondTheShareIsWritten(t *testing.T) {
 	})
 }
 
-// No shard is asked about a namespace that does not exist, or has had no quotas so far. If it had some, all shards are told that there is no limit.
+// No shard is asked about a namespace that does not exist, or has had no quotas so far. If it had some, all shards are
+// told that there is no limit.
 func TestNothingToDivide(t *testing.T) {
 	inBubble(t, 2, func(t *testing.T, w *world) {
 		w.setQuotas("free", task.Quotas{Queues: 5})
@@ -143,8 +145,8 @@ func TestShardIsAdded(t *testing.T) {
 	})
 }
 
-// A shard that does not answer keeps what it may use, nothing is sent to it, and the others get no more than it leaves. The error says which
-// namespace and why.
+// A shard that does not answer keeps what it may use, nothing is sent to it, and the others get no more than it leaves.
+// The error says which namespace and why.
 func TestSilentShardKeepsItsShare(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, w *world) {
 		w.setQuotas("team", task.Quotas{Backlog: 90})
@@ -201,7 +203,8 @@ func TestShareIsLost(t *testing.T) {
 			t.Errorf("shares were sent to %v, want only the lower one", put)
 		}
 		row := w.row("team")
-		if row[0].Most.Backlog != 50 || row[0].Version <= w.share(1, "team").Version || row[1].Most.Backlog != 0 || w.share(2, "team").Backlog != 0 {
+		if row[0].Most.Backlog != 50 || row[0].Version <= w.share(1, "team").Version || row[1].Most.Backlog != 0 ||
+			w.share(2, "team").Backlog != 0 {
 			t.Errorf("while a lower share may be lost, the row is %+v and shares are %v", row, w.backlogs("team", 2))
 		}
 		// A leader that knows nothing but the row comes to the same.
@@ -240,7 +243,8 @@ func TestRaisedShareIsLost(t *testing.T) {
 		w.fail(w.refuses, 1, nil)
 		must(t, w.divider.Divide(bg, "team"))
 		_, put := w.traffic()
-		if row := w.row("team"); fmt.Sprint(put) != "[1]" || row[0].Version != w.share(1, "team").Version || w.share(1, "team").Backlog != 30 || row[0].Sent != (task.Amounts{}) {
+		if row := w.row("team"); fmt.Sprint(put) != "[1]" || row[0].Version != w.share(1, "team").Version || w.share(1, "team").Backlog != 30 ||
+			row[0].Sent != (task.Amounts{}) {
 			t.Errorf("the next division sent shares to %v, the row is %+v, and the share %+v", put, row, w.share(1, "team"))
 		}
 	})

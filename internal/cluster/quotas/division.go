@@ -262,8 +262,8 @@ func (s *Divider) askShards(ctx context.Context, d *division) []error {
 	return errs
 }
 
-// updateMost updates Most from the shard's answer. As long as the shard may not have received its last share, it may still come to use it; and as long
-// as it has not confirmed any of this row's, one that was sent before the row began.
+// updateMost updates Most from the shard's answer. As long as the shard may not have received its last share, it may
+// still come to use it; and as long as it has not confirmed any of this row's, one that was sent before the row began.
 func (p *shardPart) updateMost() {
 	if !p.known {
 		return

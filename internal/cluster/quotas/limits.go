@@ -12,11 +12,12 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// This file is about the limits of queues that are spread over shards. They are divided like the quotas of a namespace, with three differences:
+// This file is about the limits of queues that are spread over shards. They are divided like the quotas of a namespace,
+// with three differences:
 //
 //   - The shards are those of the queue. A shard that drains counts, as long as it has tasks.
-//   - A shard whose copy of the queue is divided may use nothing until it is sent a share, so a new shard of the queue starts with nothing. The one
-//     that has had the whole queue until it was spread begins with a share of all.
+//   - A shard whose copy of the queue is divided may use nothing until it is sent a share, so a new shard of the queue
+//     starts with nothing. The one that has had the whole queue until it was spread begins with a share of all.
 //   - The rows of queues without such limits are never read here: a queue gets its row in this table in the round that gives it one.
 
 func divisionKey(name task.SpaceName) []byte {
@@ -34,7 +35,8 @@ func ForgetQueue(tx *store.Tx, ns, name string) {
 	tx.Delete(divisionKey(task.SpaceName{Namespace: ns, Queue: name}))
 }
 
-// Divided notes that a queue has limits that are divided, from a version of it on. whole is the shard that has had all of them so far; 0: it is not known who has what.
+// Divided notes that a queue has limits that are divided, from a version of it on. whole is the shard that has had all
+// of them so far; 0: it is not known who has what.
 func Divided(tx *store.Tx, ns, name string, version uint64, whole uint32) {
 	key := divisionKey(task.SpaceName{Namespace: ns, Queue: name})
 	if _, known := tx.Get(key); known {

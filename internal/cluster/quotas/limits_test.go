@@ -56,8 +56,8 @@ func (w *world) ofQueues() (out string) {
 	return out
 }
 
-// The limits of a queue are divided among its own shards, once it has limits and slots of it have moved. A shard that is new begins with nothing, the one
-// that had the whole queue with all, and where nothing is known each may use all.
+// The limits of a queue are divided among its own shards, once it has limits and slots of it have moved. A shard that
+// is new begins with nothing, the one that had the whole queue with all, and where nothing is known each may use all.
 func TestDivisionsOfQueues(t *testing.T) {
 	inBubble(t, 5, func(t *testing.T, w *world) {
 		const half = task.SlotSet(1<<32 - 1)
@@ -105,7 +105,8 @@ func TestRenew(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, w *world) {
 		const half = task.SlotSet(1<<32 - 1)
 		key := divisionKey(task.SpaceName{Namespace: "default", Queue: "a"})
-		q := queues.Queue{Namespace: "default", Name: "a", Config: task.QueueConfig{Version: 9}, Parts: []queues.Part{{Shard: 1, Next: half}, {Shard: 2, Next: ^half}, {Shard: 3, Left: half}}}
+		q := queues.Queue{Namespace: "default", Name: "a", Config: task.QueueConfig{Version: 9}, Parts: []queues.Part{{Shard: 1, Next: half},
+			{Shard: 2, Next: ^half}, {Shard: 3, Left: half}}}
 		renew := func(unknown task.Quotas) divisionRow {
 			w.change(func(tx *store.Tx) error { Renew(tx, q, unknown); return nil })
 			row, _, err := system.GetRow[divisionRow](w.State, key)
@@ -121,15 +122,18 @@ func TestRenew(t *testing.T) {
 			t.Errorf("a row that knows nothing became %+v", row)
 		}
 		known := task.Amounts{Backlog: 4, Bytes: task.NoLimit, Running: 2}
-		was := divisionRow{Since: 5, Copy: 7, Parts: []divisionPart{{Shard: 1, Version: 6, Most: known, Sent: known}, {Shard: 2, Version: 6, Most: known}}}
+		was := divisionRow{Since: 5, Copy: 7, Parts: []divisionPart{{Shard: 1, Version: 6, Most: known, Sent: known},
+			{Shard: 2, Version: 6, Most: known}}}
 		w.Put(key, system.EncodeRow(was))
-		if row := renew(task.Quotas{}); !slices.Equal(row.Parts, append(was.Parts, divisionPart{Shard: 3})) || row.Copy != 9 || row.Since == was.Since {
+		if row := renew(task.Quotas{}); !slices.Equal(row.Parts, append(was.Parts, divisionPart{Shard: 3})) || row.Copy != 9 ||
+			row.Since == was.Since {
 			t.Errorf("a row became %+v, want the parts %+v of version 9", row, was.Parts)
 		}
 		row := renew(running)
 		more, none := known, task.Amounts{Running: task.NoLimit}
 		more.Running = task.NoLimit
-		want := []divisionPart{{Shard: 1, Version: 6, Most: more, Sent: more}, {Shard: 2, Version: 6, Most: more, Sent: none}, {Shard: 3, Most: none, Sent: none}}
+		want := []divisionPart{{Shard: 1, Version: 6, Most: more, Sent: more}, {Shard: 2, Version: 6, Most: more, Sent: none},
+			{Shard: 3, Most: none, Sent: none}}
 		if !slices.Equal(row.Parts, want) || row.Copy != 9 || row.Since == was.Since {
 			t.Errorf("the row became %+v, want the parts %+v of version 9", row, want)
 		}
@@ -149,7 +153,8 @@ func TestSharesInDoubt(t *testing.T) {
 		most, sent, share, want [2]int64
 		to                      string
 	}{
-		"both are in doubt":             {[2]int64{task.NoLimit, task.NoLimit}, [2]int64{task.NoLimit, task.NoLimit}, [2]int64{5, 1}, [2]int64{2, 8}, "[2 1]"},
+		"both are in doubt": {[2]int64{task.NoLimit, task.NoLimit}, [2]int64{task.NoLimit, task.NoLimit}, [2]int64{5, 1},
+			[2]int64{2, 8}, "[2 1]"},
 		"one is":                        {[2]int64{3, task.NoLimit}, [2]int64{0, task.NoLimit}, [2]int64{3, 1}, [2]int64{2, 8}, "[2 1]"},
 		"the other may use more":        {[2]int64{task.NoLimit, 6}, [2]int64{task.NoLimit, 0}, [2]int64{3, 1}, [2]int64{5, 5}, "[3 1]"},
 		"more is used than there is":    {[2]int64{6, 9}, [2]int64{0, 0}, [2]int64{0, 2}, [2]int64{5, 5}, "[1 4]"},
@@ -173,8 +178,8 @@ func TestSharesInDoubt(t *testing.T) {
 	}
 }
 
-// A division is written only while the limits, the parts of the queue, and the row are those that it began with: what it would allow by others may
-// have been given to another shard, or be more than the limits allow now.
+// A division is written only while the limits, the parts of the queue, and the row are those that it began with: what
+// it would allow by others may have been given to another shard, or be more than the limits allow now.
 func TestDivisionsFromBeforeAChange(t *testing.T) {
 	const half = task.SlotSet(1<<32 - 1)
 	name := task.SpaceName{Namespace: "default", Queue: "a"}
@@ -243,7 +248,8 @@ func TestDamagedDivisionsOfQueues(t *testing.T) {
 
 // While shards use more than a limit that was lowered, no other gets a share beside what they use.
 func TestNothingBeginsBeyondALoweredLimit(t *testing.T) {
-	for use, want := range map[[3]int64]string{{0, 2, 1}: "[0 1 1]", {0, 4, 1}: "[0 1 0]", {1, 1, 1}: "[1 1 1]", {0, 0, 0}: "[1 1 1]", {0, 3, 0}: "[0 1 0]"} {
+	for use, want := range map[[3]int64]string{{0, 2, 1}: "[0 1 1]", {0, 4, 1}: "[0 1 0]", {1, 1, 1}: "[1 1 1]", {0, 0, 0}: "[1 1 1]",
+		{0, 3, 0}: "[0 1 0]"} {
 		d := parting(3, [2]int64{use[0], 9}, [2]int64{use[1], 9}, [2]int64{use[2], 9})
 		wants := make([]task.Amounts, 3)
 		for i := range wants {
@@ -261,7 +267,8 @@ func TestNothingBeginsBeyondALoweredLimit(t *testing.T) {
 	}
 }
 
-// A queue is deleted, made again under its name, and spread from another shard. What was asked or divided of the first one does not count for the second.
+// A queue is deleted, made again under its name, and spread from another shard. What was asked or divided of the first
+// one does not count for the second.
 func TestDivisionsOfAnEarlierQueue(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, w *world) {
 		const half = task.SlotSet(1<<32 - 1)
@@ -317,7 +324,8 @@ func TestSharesFromBeforeAMove(t *testing.T) {
 		w.putQueue("a", 7, task.Quotas{Running: 3}, parts...)
 		w.change(func(tx *store.Tx) error { Divided(tx, "default", "a", 0, 0); return nil })
 		w.moved = 8
-		if err := w.divider.DivideQueue(bg, "default", "a"); !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(), "shard 1 did not take its share") {
+		if err := w.divider.DivideQueue(bg, "default", "a"); !errors.Is(err, task.ErrUnavailable) || !strings.Contains(err.Error(),
+			"shard 1 did not take its share") {
 			t.Errorf("a division from before a move: %v", err)
 		}
 		w.putQueue("a", 8, task.Quotas{Running: 3}, parts...)
@@ -331,9 +339,11 @@ func TestSharesOfAShardWithAnOlderCopy(t *testing.T) {
 	for _, older := range []uint32{0, 2} {
 		inBubble(t, 2, func(t *testing.T, w *world) {
 			const half = task.SlotSet(1<<32 - 1)
-			w.putQueue("a", 7, task.Quotas{Running: 4, Backlog: 10}, queues.Part{Shard: 1, Slots: half, Next: half}, queues.Part{Shard: 2, Slots: ^half, Next: ^half})
+			w.putQueue("a", 7, task.Quotas{Running: 4, Backlog: 10}, queues.Part{Shard: 1, Slots: half, Next: half},
+				queues.Part{Shard: 2, Slots: ^half, Next: ^half})
 			first, second := task.Amounts{Backlog: 5, Bytes: task.NoLimit, Running: 4}, task.Amounts{Backlog: 5, Bytes: task.NoLimit}
-			w.Put(divisionKey(task.SpaceName{Namespace: "default", Queue: "a"}), system.EncodeRow(divisionRow{Parts: []divisionPart{{Shard: 1, Version: 1, Most: first}, {Shard: 2, Version: 1, Most: second}}}))
+			w.Put(divisionKey(task.SpaceName{Namespace: "default", Queue: "a"}),
+				system.EncodeRow(divisionRow{Parts: []divisionPart{{Shard: 1, Version: 1, Most: first}, {Shard: 2, Version: 1, Most: second}}}))
 			w.mu.Lock()
 			*w.space(1, "default") = task.Space{Queues: 1, Copy: 7, Share: task.Share{Version: 1, Amounts: first}}
 			*w.space(2, "default") = task.Space{Queues: 1, Copy: 7 - uint64(older)/2, Ready: 9, Share: task.Share{Version: 1, Amounts: second}}
@@ -347,8 +357,8 @@ func TestSharesOfAShardWithAnOlderCopy(t *testing.T) {
 	}
 }
 
-// A shard's answer counts only if its copy of the queue is as new as the row, and only once it has confirmed a share of this row: it may get another copy or
-// share that was sent before.
+// A shard's answer counts only if its copy of the queue is as new as the row, and only once it has confirmed a share of
+// this row: it may get another copy or share that was sent before.
 func TestAnswersFromBeforeTheRow(t *testing.T) {
 	const half = task.SlotSet(1<<32 - 1)
 	name := task.SpaceName{Namespace: "default", Queue: "a"}
@@ -358,7 +368,8 @@ func TestAnswersFromBeforeTheRow(t *testing.T) {
 		"a current copy":    {Copy: 7, Share: task.Share{Version: 1, Amounts: task.Amounts{Running: 1}}},
 	} {
 		inBubble(t, 2, func(t *testing.T, w *world) {
-			w.putQueue("a", 7, task.Quotas{Running: 4}, queues.Part{Shard: 1, Slots: half, Next: half}, queues.Part{Shard: 2, Slots: ^half, Next: ^half})
+			w.putQueue("a", 7, task.Quotas{Running: 4}, queues.Part{Shard: 1, Slots: half, Next: half},
+				queues.Part{Shard: 2, Slots: ^half, Next: ^half})
 			w.change(func(tx *store.Tx) error { Divided(tx, "default", "a", 7, 0); return nil })
 			w.mu.Lock()
 			*w.space(1, "default"), *w.space(2, "default") = task.Space{Copy: 7, Ready: 9}, shard2

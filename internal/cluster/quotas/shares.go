@@ -53,8 +53,8 @@ func (d *division) shareOut() []task.Amounts {
 	return want
 }
 
-// leaveUsed lowers the shares that nothing is left for, since shards use more than their shares: the whole has been lowered, and nothing may begin
-// before so much has ended.
+// leaveUsed lowers the shares that nothing is left for, since shards use more than their shares: the whole has been
+// lowered, and nothing may begin before so much has ended.
 func (d *division) leaveUsed(want []task.Amounts, whole int64, f int) {
 	taken := int64(0)
 	takes := func(i int) int64 { return min(max(*want[i].Each()[f], *d.parts[i].space.Use.Each()[f]), task.MaxQuota) }
@@ -150,8 +150,8 @@ func distributeRest(shares []int64, left int64, wants func(n int) bool) []int64 
 	return shares
 }
 
-// turns returns the order in which n shards come now. It is random, so that no shard comes last each time that a task ends, whatever time tasks
-// take, and none comes first more often because those before it want nothing.
+// turns returns the order in which n shards come now. It is random, so that no shard comes last each time that a task
+// ends, whatever time tasks take, and none comes first more often because those before it want nothing.
 func turns(n int) []int { return rand.New(rand.NewPCG(turnNumber(), 0)).Perm(n) } // #nosec G404 -- not a secret
 
 // TurnTime is how long a shard's turn lasts.

@@ -54,8 +54,8 @@ func TestSharesByDemand(t *testing.T) {
 		want   string
 	}{
 		{10, [][2]int64{{1, 0}, {4, 6}}, "[1 9]"}, {10, [][2]int64{{1, 3}, {3, 1}}, "[5 5]"}, {10, [][2]int64{{9, 9}, {2, 9}}, "[5 5]"},
-		{12, [][2]int64{{0, 1}, {0, 3}, {50, 50}}, "[1 3 8]"}, {12, [][2]int64{{0, 0}, {0, 0}, {0, 0}}, "[4 4 4]"}, {7, [][2]int64{{3, 4}}, "[7]"},
-		{20, [][2]int64{{0, 1}, {3, 4}, {50, 50}}, "[1 7 12]"},
+		{12, [][2]int64{{0, 1}, {0, 3}, {50, 50}}, "[1 3 8]"}, {12, [][2]int64{{0, 0}, {0, 0}, {0, 0}}, "[4 4 4]"},
+		{7, [][2]int64{{3, 4}}, "[7]"}, {20, [][2]int64{{0, 1}, {3, 4}, {50, 50}}, "[1 7 12]"},
 	} {
 		d := parting(c.budget, c.use...)
 		if got := fmt.Sprint(d.byDemand(places(len(c.use)), c.budget)); got != c.want {
@@ -72,7 +72,8 @@ func places(n int) (holders []int) {
 	return holders
 }
 
-// If more is used than the quota, all shards get proportionally less, and the remainder goes in turns to those that use more than their share.
+// If more is used than the quota, all shards get proportionally less, and the remainder goes in turns to those that use
+// more than their share.
 func TestSharesByUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := map[string]bool{}
@@ -97,7 +98,8 @@ func TestSharesByUse(t *testing.T) {
 		d.parts[0].space.Use.Backlog = c.used
 		d.parts[0].refused[0], d.parts[1].refused[0] = c.refused == 0, c.refused == 1
 		if got := fmt.Sprint(d.byUse([]int{0, 1}, c.whole, 0)); got != c.want {
-			t.Errorf("dividing %d, of which the first shard uses %d, while shard %d refuses tasks: %s, want %s", c.whole, c.used, c.refused+1, got, c.want)
+			t.Errorf("dividing %d, of which the first shard uses %d, while shard %d refuses tasks: %s, want %s", c.whole, c.used,
+				c.refused+1, got, c.want)
 		}
 	}
 	if n := parting(0).holders(); n != 1 {

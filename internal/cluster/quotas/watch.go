@@ -225,7 +225,8 @@ func (d *division) needsDivision(seen map[spaceName][3]uint64) bool {
 			seen[at] = p.space.Refused
 		}
 	}
-	if room := d.room(); !settled || least(room, task.Amounts{}) != (task.Amounts{}) { // a shard that was away when limits were lowered may have too much
+	// a shard that was away when limits were lowered may have too much
+	if room := d.room(); !settled || least(room, task.Amounts{}) != (task.Amounts{}) {
 		return true
 	}
 	want, holders := d.shareOut(), d.holders()
@@ -233,7 +234,8 @@ func (d *division) needsDivision(seen map[spaceName][3]uint64) bool {
 		p := &d.parts[i]
 		for f, to := range want[i].Each() {
 			has, used := *p.space.Share.Each()[f], *p.space.Use.Each()[f]
-			if *to > has && p.known && (p.refused[f] || has-used < (*to-used)/int64(2*holders) || f == runningField && p.space.Ready > 0 && used >= has) {
+			if *to > has && p.known && (p.refused[f] || has-used < (*to-used)/int64(2*holders) || f == runningField && p.space.Ready > 0 &&
+				used >= has) {
 				return true
 			}
 		}

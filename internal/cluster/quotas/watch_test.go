@@ -20,7 +20,8 @@ func TestWatchedNamespaces(t *testing.T) {
 	inBubble(t, 2, func(t *testing.T, w *world) {
 		w.setQuotas("a-quota", task.Quotas{Running: 5})
 		w.setQuotas("both", task.Quotas{Running: 5})
-		w.setRow("both", divisionPart{Shard: 2, Version: 7, Most: task.Amounts{Running: 3}}, divisionPart{Shard: 1, Version: 6, Most: task.Amounts{Running: 2}})
+		w.setRow("both", divisionPart{Shard: 2, Version: 7, Most: task.Amounts{Running: 3}}, divisionPart{Shard: 1, Version: 6,
+			Most: task.Amounts{Running: 2}})
 		w.setQuotas("lifted", task.Quotas{})
 		w.setRow("lifted", divisionPart{Shard: 1, Version: 7, Most: task.Unlimited})
 		w.setQuotas("none", task.Quotas{Queues: 5})
@@ -36,7 +37,8 @@ func TestWatchedNamespaces(t *testing.T) {
 			t.Fatalf("the watched namespaces are %s", got)
 		}
 		both := all[1]
-		if len(both.parts) != 2 || both.parts[0].Version != 6 || both.parts[1].Version != 7 || both.quotas.Running != 5 || both.parts[1].Most.Running != 3 {
+		if len(both.parts) != 2 || both.parts[0].Version != 6 || both.parts[1].Version != 7 || both.quotas.Running != 5 ||
+			both.parts[1].Most.Running != 3 {
 			t.Errorf("a division was read as %+v", both)
 		}
 		if p := all[2].parts[1]; p.Shard != 2 || p.Version != 0 || p.Most != task.Unlimited {
@@ -143,7 +145,8 @@ func TestWatchContinuesAfterErrors(t *testing.T) {
 		w.fail(w.refuses, 2, errCut)
 		w.use(1, "team", func(s *task.Space) { s.Use.Backlog = 50; s.Refused[0]++ })
 		pass(dividePause)
-		if said := w.log.Take(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "namespace=team") || !strings.Contains(said, errCut.Error()) {
+		if said := w.log.Take(); strings.Count(said, "\n") != 1 || !strings.Contains(said, "namespace=team") ||
+			!strings.Contains(said, errCut.Error()) {
 			t.Errorf("after a failed division the log says %q", said)
 		}
 		w.fail(w.refuses, 2, nil)
@@ -354,8 +357,8 @@ func TestSeenOfQueuesThatAreGone(t *testing.T) {
 	}
 }
 
-// Shares are sent again to a shard that does not use the last one, and not to one that is silent. What it had refused before no longer counts when
-// it answers again.
+// Shares are sent again to a shard that does not use the last one, and not to one that is silent. What it had refused
+// before no longer counts when it answers again.
 func TestUnsettledShards(t *testing.T) {
 	for unsettled := range 3 {
 		d := parting(9, [2]int64{}, [2]int64{}, [2]int64{})

@@ -41,7 +41,8 @@ func (s *Names) NameSchedule(ctx context.Context, ns, name string, wanted uint32
 		if !known {
 			of, err := namespaces.Get(tx, ns)
 			if err == nil {
-				err = of.MayHaveOneMore(task.QuotaSchedules, "name", name, int(system.GetNumber(tx, system.SchedulesOfKey(ns)))) // #nosec G115 -- at most MaxSchedules
+				err = of.MayHaveOneMore(task.QuotaSchedules, "name", name,
+					int(system.GetNumber(tx, system.SchedulesOfKey(ns)))) // #nosec G115 -- at most MaxSchedules
 			}
 			if err != nil {
 				return Home{}, err

@@ -78,11 +78,13 @@ func TestChangesSinceAVersion(t *testing.T) {
 		}{
 			{0, true, true, true, nil, nil}, {b + 1, true, true, true, nil, nil}, {before - 2, true, true, true, nil, nil},
 			{before - 1, false, true, true, []string{"a", "b"}, []string{"w"}}, {before, false, false, true, []string{"a", "b"}, []string{"w"}},
-			{a, false, false, true, []string{"b"}, []string{"w"}}, {worker, false, false, true, []string{"b"}, nil}, {access, false, false, false, []string{"b"}, nil},
+			{a, false, false, true, []string{"b"}, []string{"w"}}, {worker, false, false, true, []string{"b"}, nil}, {access, false, false, false,
+				[]string{"b"}, nil},
 			{b, false, false, false, nil, nil},
 		} {
 			n := s.Changes(c.after)
-			if n.Version != b || !n.Known || n.All != c.all || n.Map != c.mapped || n.Access != c.access || !slices.Equal(names(n.Queues), c.queues) || !slices.Equal(names(n.Workers), c.workers) {
+			if n.Version != b || !n.Known || n.All != c.all || n.Map != c.mapped || n.Access != c.access || !slices.Equal(names(n.Queues),
+				c.queues) || !slices.Equal(names(n.Workers), c.workers) {
 				t.Errorf("after %d, where the first change is %d: %+v", c.after, before, n)
 			}
 		}
@@ -199,7 +201,8 @@ func TestUpdateAndView(t *testing.T) {
 			if !errors.Is(err, want) || !errors.Is(err2, want) || (n == 7) != (want == nil) || (m == 7) != (want == nil) {
 				t.Errorf("%v: %d, %v; %d, %v", want, n, err, m, err2)
 			}
-			if from := want == odd; err != nil && (strings.HasPrefix(err.Error(), "system shard: ") != from || strings.HasPrefix(err2.Error(), "system shard: ") != from) {
+			if from := want == odd; err != nil && (strings.HasPrefix(err.Error(), "system shard: ") != from || strings.HasPrefix(err2.Error(),
+				"system shard: ") != from) {
 				t.Errorf("%v: %v, %v", want, err, err2)
 			}
 		}

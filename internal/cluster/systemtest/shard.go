@@ -71,7 +71,8 @@ func (w *World) Audited(ns string) (all []string) {
 		w.T.Errorf("the audit log: %q", problems)
 	}
 	for _, e := range slices.Backward(page.Entries) {
-		all = append(all, strings.TrimRight(fmt.Sprintf("%s %s %s %s: %s → %s", e.By.Name, e.Action, e.Target.Kind, e.Target.Name, e.Before, e.After), " "))
+		all = append(all, strings.TrimRight(fmt.Sprintf("%s %s %s %s: %s → %s", e.By.Name, e.Action, e.Target.Kind, e.Target.Name,
+			e.Before, e.After), " "))
 	}
 	return all
 }

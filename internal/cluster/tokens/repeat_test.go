@@ -36,7 +36,8 @@ func (c *world) announces(after uint64) bool {
 	return changes.Access && !changes.All
 }
 
-// A repeat of the call that added a token replaces its secret, a call under another request id does not; and what a repeat was given is valid.
+// A repeat of the call that added a token replaces its secret, a call under another request id does not; and what a
+// repeat was given is valid.
 func TestRepeatedAdd(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *world) {
 		_, err := c.Tokens.Add(bg, asking(1, 0))
@@ -144,7 +145,8 @@ func TestUses(t *testing.T) {
 			of       auth.TokenName
 			at, want store.Time
 			wrote    bool
-		}{{ci, at, at, true}, {ci, at - 5, at, false}, {auth.TokenName{Namespace: "default", Name: "gone"}, at, at, false}, {ci, at + 5, at + 5, true}} {
+		}{{ci, at, at, true}, {ci, at - 5, at, false}, {auth.TokenName{Namespace: "default", Name: "gone"}, at, at, false},
+			{ci, at + 5, at + 5, true}} {
 			c.Tokens.NoteUses([]auth.Use{{Token: u.of, At: u.at}})
 			if got := c.only(t).UsedAt; got != u.want {
 				t.Errorf("%v at %v: used at %v, want %v", u.of, u.at, got, u.want)

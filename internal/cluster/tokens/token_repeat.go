@@ -43,8 +43,9 @@ func (a *Call) request(verb task.Action, first store.Time) *auth.Request {
 	return &auth.Request{ID: a.Request.String(), By: a.Author.Name, Said: a.digest(verb), First: first, Asked: store.TimeOf(a.Asked)}
 }
 
-// isRepeat reports whether the call repeats the one that set the token's secret. A request id that stands for another request is refused, and
-// so is a repeat that is too late or was overtaken by a later one: it must not invalidate a secret that somebody received meanwhile.
+// isRepeat reports whether the call repeats the one that set the token's secret. A request id that stands for another
+// request is refused, and so is a repeat that is too late or was overtaken by a later one: it must not invalidate a
+// secret that somebody received meanwhile.
 func (a *Call) isRepeat(now store.Time, verb task.Action, t *auth.Token) (bool, error) {
 	last := t.Request
 	if last == nil || a.Request == (task.ID{}) || last.ID != a.Request.String() {
@@ -54,7 +55,8 @@ func (a *Call) isRepeat(now store.Time, verb task.Action, t *auth.Token) (bool, 
 	case last.By != a.Author.Name || last.Said != a.digest(verb):
 		return false, system.Conflict("request_id %q: it was given to another request for token %q", last.ID, t.Name)
 	case now > last.First.Add(RepeatWindow):
-		return false, system.Conflict("request_id %q: it was answered over %v ago: rotate token %q under another one", last.ID, RepeatWindow, t.Name)
+		return false, system.Conflict("request_id %q: it was answered over %v ago: rotate token %q under another one", last.ID,
+			RepeatWindow, t.Name)
 	case store.TimeOf(a.Asked) < last.Asked:
 		return false, system.Conflict("request_id %q: a later repeat of it was answered, with another secret of token %q", last.ID, t.Name)
 	}

@@ -120,7 +120,8 @@ func makeRoom(tx *store.Tx, made *auth.Token) (gone []auth.TokenName, err error)
 	for i := range all {
 		t := &all[i]
 		if t.Hash == made.Hash {
-			return nil, system.Conflict("certificate %q already belongs to token %q of namespace %q: revoke that token first", made.Certificate, t.Name, t.Namespace)
+			return nil, system.Conflict("certificate %q already belongs to token %q of namespace %q: revoke that token first", made.Certificate,
+				t.Name, t.Namespace)
 		}
 		if t.ExpiresAt != 0 && t.ExpiresAt.Add(ForgetAfter) < tx.Now() {
 			gone = append(gone, t.ID())
@@ -302,7 +303,8 @@ type tokenFacts struct {
 }
 
 func factsOfToken(t *auth.Token) *tokenFacts {
-	return &tokenFacts{Roles: t.Roles.Names(), Queues: t.Queues, Certificate: t.Certificate, SQS: t.SQS, ExpiresAt: auditlog.Moment(t.ExpiresAt), RotatedAt: auditlog.Moment(t.RotatedAt)}
+	return &tokenFacts{Roles: t.Roles.Names(), Queues: t.Queues, Certificate: t.Certificate, SQS: t.SQS,
+		ExpiresAt: auditlog.Moment(t.ExpiresAt), RotatedAt: auditlog.Moment(t.RotatedAt)}
 }
 
 // onToken records what was done to a token, in its namespace; a token of all namespaces belongs to the cluster.

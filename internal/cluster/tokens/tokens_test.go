@@ -97,12 +97,14 @@ func TestTokens(t *testing.T) {
 		}
 
 		narrow := auth.Rights{Namespace: "team", Roles: auth.Admin, Queues: []string{"mail*"}}
-		if got := fmt.Sprint(names(t, c, auth.Everything), names(t, c, narrow), names(t, c, auth.Rights{Namespace: "team", Roles: auth.Produce})); got != "[*/ci default/ci team/ci] [team/ci] []" {
+		if got := fmt.Sprint(names(t, c, auth.Everything), names(t, c, narrow),
+			names(t, c, auth.Rights{Namespace: "team", Roles: auth.Produce})); got != "[*/ci default/ci team/ci] [team/ci] []" {
 			t.Errorf("who sees which tokens: %s", got)
 		}
 		other := newToken("default", "ci")
 		other.By = narrow
-		for what, do := range map[string]func(context.Context, tokens.Call) (tokens.Done, error){"revoke": c.Tokens.Revoke, "rotate": c.Tokens.Rotate} {
+		for what, do := range map[string]func(context.Context, tokens.Call) (tokens.Done, error){"revoke": c.Tokens.Revoke,
+			"rotate": c.Tokens.Rotate} {
 			if _, err := do(bg, other); !errors.Is(err, task.ErrNotFound) {
 				t.Errorf("%s the token of another namespace: %v", what, err)
 			}
@@ -113,7 +115,8 @@ func TestTokens(t *testing.T) {
 		rotate.Overlap, rotate.Life = 2*time.Hour, 0
 		turned, err := c.Tokens.Rotate(bg, rotate)
 		must(t, err)
-		if got := turned.Token; got.Hash != rotate.Token.Hash || got.OldHash != add.Token.Hash || got.OldUntil != first.Token.ExpiresAt || got.ExpiresAt != 0 {
+		if got := turned.Token; got.Hash != rotate.Token.Hash || got.OldHash != add.Token.Hash || got.OldUntil != first.Token.ExpiresAt ||
+			got.ExpiresAt != 0 {
 			t.Errorf("rotated: %+v, the old secret must not outlive %v", got, first.Token.ExpiresAt)
 		}
 		if again, err := c.Tokens.Rotate(bg, rotate); err != nil || again.Token.OldHash != add.Token.Hash {
@@ -152,17 +155,21 @@ func TestLateFirstAttempt(t *testing.T) {
 		second := rotate("lena", time.Second)
 		done, err := c.Tokens.Rotate(bg, second)
 		must(t, err)
-		for what, a := range map[string]tokens.Call{"one that came before": rotate("lena", 0), "one of somebody else": rotate("max", 2*time.Second)} {
-			if _, err := c.Tokens.Rotate(bg, a); !errors.Is(err, task.ErrConflict) || !strings.Contains(err.Error(), `request_id "00000000-0000-0000-0000-000000000001"`) {
+		for what, a := range map[string]tokens.Call{"one that came before": rotate("lena", 0),
+			"one of somebody else": rotate("max", 2*time.Second)} {
+			if _, err := c.Tokens.Rotate(bg, a); !errors.Is(err, task.ErrConflict) || !strings.Contains(err.Error(),
+				`request_id "00000000-0000-0000-0000-000000000001"`) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		if again, err := c.Tokens.Rotate(bg, second); err != nil || again.Token.Hash != second.Token.Hash || again.Token.RotatedAt != done.Token.RotatedAt {
+		if again, err := c.Tokens.Rotate(bg, second); err != nil || again.Token.Hash != second.Token.Hash ||
+			again.Token.RotatedAt != done.Token.RotatedAt {
 			t.Errorf("the same call again: %+v, %v", again, err)
 		}
 		third := rotate("lena", 3*time.Second)
 		again, err := c.Tokens.Rotate(bg, third)
-		if err != nil || again.Token.Hash != third.Token.Hash || again.Token.OldHash != done.Token.OldHash || again.Token.OldUntil != done.Token.OldUntil {
+		if err != nil || again.Token.Hash != third.Token.Hash || again.Token.OldHash != done.Token.OldHash ||
+			again.Token.OldUntil != done.Token.OldUntil {
 			t.Errorf("a repeat: %+v, %v", again, err)
 		}
 		for n, want := range []error{nil, task.ErrConflict} { // the time counts from the first answer
@@ -182,12 +189,14 @@ func TestTokensForCertificates(t *testing.T) {
 		add.Token.Hash = auth.HashOfCertificate(add.Token.Certificate)
 		first, err := c.Tokens.Add(bg, add)
 		must(t, err)
-		if again, err := c.Tokens.Add(bg, add); err != nil || again.Token.CreatedAt != first.Token.CreatedAt || again.Token.Certificate != "dns:billing" {
+		if again, err := c.Tokens.Add(bg, add); err != nil || again.Token.CreatedAt != first.Token.CreatedAt ||
+			again.Token.Certificate != "dns:billing" {
 			t.Errorf("the same call again: %+v, %v", again, err)
 		}
 		other := add
 		other.Token.Name, other.Token.Namespace = "thief", auth.AllNamespaces
-		if _, err := c.Tokens.Add(bg, other); !errors.Is(err, task.ErrConflict) || !strings.Contains(err.Error(), `already belongs to token "billing" of namespace "default"`) {
+		if _, err := c.Tokens.Add(bg, other); !errors.Is(err, task.ErrConflict) || !strings.Contains(err.Error(),
+			`already belongs to token "billing" of namespace "default"`) {
 			t.Errorf("another token for it: %v", err)
 		}
 		rotate := newToken("default", "billing")

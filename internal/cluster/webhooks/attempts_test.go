@@ -129,14 +129,16 @@ func TestTheLastAttempt(t *testing.T) {
 			}
 			must(t, c.Webhooks.settle(bg, a, refused))
 			last, err := c.Webhooks.Deliveries(bg, "default", "h")
-			if err != nil || len(last) != 1 || last[0].Outcome != s.want || last[0].Attempts != s.attempts+1 || last[0].Count != 2 || last[0].Error != "no" || last[0].Status != 500 {
+			if err != nil || len(last) != 1 || last[0].Outcome != s.want || last[0].Attempts != s.attempts+1 || last[0].Count != 2 ||
+				last[0].Error != "no" || last[0].Status != 500 {
 				t.Errorf("attempt %d, late by %v: %+v, %v, want %s", s.attempts+1, s.late, last, err, s.want)
 			}
 			n := int64(0)
 			if s.want == Dropped {
 				n = 1
 			}
-			if st := w.status("h"); st.Dropped != n || st.Pending != 1-n || (st.DroppedAt != 0) != (n == 1) || c.Webhooks.dropped.Load() != uint64(n) || st.Failed != 1 || system.GetNumber(w.State, system.PendingsKey) != uint64(1-n) {
+			if st := w.status("h"); st.Dropped != n || st.Pending != 1-n || (st.DroppedAt != 0) != (n == 1) ||
+				c.Webhooks.dropped.Load() != uint64(n) || st.Failed != 1 || system.GetNumber(w.State, system.PendingsKey) != uint64(1-n) {
 				t.Errorf("attempt %d, late by %v: deliveries %+v, %d dropped here", s.attempts+1, s.late, st, c.Webhooks.dropped.Load())
 			}
 		})
@@ -166,7 +168,8 @@ func TestOldNoticesAreDropped(t *testing.T) {
 			if a := c.Webhooks.attempt(t); a != nil {
 				t.Errorf("an attempt for a paused webhook: %+v", a)
 			}
-			if s := w.status("h"); s.Pending != left || s.Dropped != 200+2-left || s.DroppedAt == 0 || c.Webhooks.dropped.Load() != uint64(200+2-left) || system.GetNumber(w.State, system.PendingsKey) != uint64(left) {
+			if s := w.status("h"); s.Pending != left || s.Dropped != 200+2-left || s.DroppedAt == 0 ||
+				c.Webhooks.dropped.Load() != uint64(200+2-left) || system.GetNumber(w.State, system.PendingsKey) != uint64(left) {
 				t.Errorf("look %d: deliveries %+v, %d dropped here, want %d left", i, s, c.Webhooks.dropped.Load(), left)
 			}
 		}
@@ -220,8 +223,8 @@ func TestReceiverRecovers(t *testing.T) {
 	}
 }
 
-// However many notices wait for a receiver, all are due within a few successes once it is back: it was down, the webhook was resumed, or a test
-// succeeded.
+// However many notices wait for a receiver, all are due within a few successes once it is back: it was down, the
+// webhook was resumed, or a test succeeded.
 func TestAllNoticesAreMadeDue(t *testing.T) {
 	for what, back := range map[string]func(w *world, c *control, a *attempt) error{
 		"a success": func(_ *world, c *control, a *attempt) error { return c.Webhooks.settle(bg, a, accepted) },
@@ -279,7 +282,8 @@ func TestWebhookBacksOff(t *testing.T) {
 			must(t, c.Webhooks.settle(bg, a, o))
 			s := w.status("h")
 			rest := s.RestUntil.Sub(s.FailedAt)
-			if s.FailsSince != s.FailedAt || s.Failures != 1 || s.FailedAt < began || rest < max(wish, minBackoff*3/4) || rest > max(wish, minBackoff) {
+			if s.FailsSince != s.FailedAt || s.Failures != 1 || s.FailedAt < began || rest < max(wish, minBackoff*3/4) ||
+				rest > max(wish, minBackoff) {
 				t.Errorf("after a failure with a wish of %v: %+v, a rest of %v", wish, s, rest)
 			}
 			if v, err := c.Webhooks.Get(bg, "default", "h"); err != nil || v.NextAttempt != s.RestUntil {
@@ -293,7 +297,8 @@ func TestWebhookBacksOff(t *testing.T) {
 			pass(time.Microsecond)
 			first := c.Webhooks.mustAttempt(t)
 			must(t, c.Webhooks.settle(bg, first, refused))
-			if next := w.status("h"); next.Failures != 2 || next.FailsSince != s.FailsSince || next.Failed != 2 || next.LastStatus != 500 || next.LastError != "no" {
+			if next := w.status("h"); next.Failures != 2 || next.FailsSince != s.FailsSince || next.Failed != 2 || next.LastStatus != 500 ||
+				next.LastError != "no" {
 				t.Errorf("after the second failure: %+v", next)
 			}
 		})
@@ -302,7 +307,8 @@ func TestWebhookBacksOff(t *testing.T) {
 
 // The pause grows by backoffFactor with each attempt up to a bound, of which at most a quarter is random.
 func TestBackoff(t *testing.T) {
-	for n, want := range []time.Duration{1: 5 * time.Second, 2: 15 * time.Second, 3: 45 * time.Second, 4: 135 * time.Second, 5: 4 * time.Minute, 6: 4 * time.Minute, 30: 4 * time.Minute} {
+	for n, want := range []time.Duration{1: 5 * time.Second, 2: 15 * time.Second, 3: 45 * time.Second, 4: 135 * time.Second,
+		5: 4 * time.Minute, 6: 4 * time.Minute, 30: 4 * time.Minute} {
 		if want == 0 {
 			continue
 		}
@@ -326,7 +332,8 @@ func TestReceiverIsGone(t *testing.T) {
 		pass(time.Second)
 		must(t, c.Webhooks.settle(bg, first, gone))
 		was, all := w.row("h"), w.Audited("default")
-		if was.DisabledReason != "it is gone" || was.DisabledAt != store.TimeOf(time.Now()) || len(all) != 3 || !strings.HasPrefix(all[2], "receiver of h webhook.disable webhook h: ") {
+		if was.DisabledReason != "it is gone" || was.DisabledAt != store.TimeOf(time.Now()) || len(all) != 3 ||
+			!strings.HasPrefix(all[2], "receiver of h webhook.disable webhook h: ") {
 			t.Errorf("the webhook is %+v, the audit log %q", was, all)
 		}
 		if now := system.GetNumber(w.State, watchVersionKey("default")); now <= version {
@@ -375,7 +382,8 @@ func TestRemovedDuringAnAttempt(t *testing.T) {
 		a := c.Webhooks.mustAttempt(t)
 		must(t, c.Webhooks.settle(bg, c.Webhooks.mustAttempt(t), accepted))
 		must(t, c.Webhooks.Remove(bg, hookCall("h")))
-		for _, table := range []byte{system.HookTable, system.WebhookStatusTable, system.RecentTable, system.PendingTable, system.UntriedTable, system.OverTable} {
+		for _, table := range []byte{system.HookTable, system.WebhookStatusTable, system.RecentTable, system.PendingTable, system.UntriedTable,
+			system.OverTable} {
 			if n := rowsOf(w.State, []byte{table}); n != 0 {
 				t.Errorf("%d rows are left in table %c", n, table)
 			}

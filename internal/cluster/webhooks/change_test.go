@@ -38,7 +38,8 @@ func TestSecretsOfRotations(t *testing.T) {
 		}
 		expect("the first", until(3*time.Hour), Secret{Value: "s1"}, Secret{"s0", until(3 * time.Hour)})
 		h := w.row("h")
-		for at, want := range map[store.Time]string{until(3*time.Hour) - 1: "[s1 s0]", until(3 * time.Hour): "[s1]", until(4 * time.Hour): "[s1]"} {
+		for at, want := range map[store.Time]string{until(3*time.Hour) - 1: "[s1 s0]", until(3 * time.Hour): "[s1]",
+			until(4 * time.Hour): "[s1]"} {
 			if got := fmt.Sprint(h.secrets(at)); got != want {
 				t.Errorf("at %d the secrets %s sign, want %s", at, got, want)
 			}
@@ -46,10 +47,12 @@ func TestSecretsOfRotations(t *testing.T) {
 		w.writesNothing("a repeated rotation", func() { rotate("s1", time.Minute) })
 		pass(time.Hour)
 		rotate("s2", 3*time.Hour)
-		expect("a longer overlap", until(5*time.Hour), Secret{Value: "s2"}, Secret{"s1", until(5 * time.Hour)}, Secret{"s0", until(3 * time.Hour)})
+		expect("a longer overlap", until(5*time.Hour), Secret{Value: "s2"}, Secret{"s1", until(5 * time.Hour)},
+			Secret{"s0", until(3 * time.Hour)})
 		pass(time.Hour)
 		rotate("s3", 4*time.Hour)
-		expect("when the oldest is past", until(7*time.Hour), Secret{Value: "s3"}, Secret{"s2", until(7 * time.Hour)}, Secret{"s1", until(5 * time.Hour)})
+		expect("when the oldest is past", until(7*time.Hour), Secret{Value: "s3"}, Secret{"s2", until(7 * time.Hour)},
+			Secret{"s1", until(5 * time.Hour)})
 		rotateAt := time.Now()
 		pass(time.Minute)
 		rotate("s4", 10*time.Minute)
@@ -134,7 +137,8 @@ func TestStatesOfWebhooks(t *testing.T) {
 				return nil
 			}))
 		}
-		for name, want := range map[string]State{"a": Active, "b": Failing, "c": Failing, "d": Paused, "e": Paused, "f": Disabled, "g": Disabled} {
+		for name, want := range map[string]State{"a": Active, "b": Failing, "c": Failing, "d": Paused, "e": Paused,
+			"f": Disabled, "g": Disabled} {
 			if v, err := c.Webhooks.Get(bg, "default", name); err != nil || v.State() != want {
 				t.Errorf("webhook %s is %s, %v, want %s", name, v.State(), err, want)
 			}

@@ -280,7 +280,8 @@ func (w *Webhooks) TakeNotifications(ctx context.Context, ns string, notificatio
 		return dropped, nil
 	})
 	if err == nil {
-		w.droppedFor(ns, dropped, fmt.Sprintf("%d notices are waiting for it already, %d for its namespace, or %d for all", maxPending, maxPendingOf, maxAllPending))
+		w.droppedFor(ns, dropped, fmt.Sprintf("%d notices are waiting for it already, %d for its namespace, or %d for all", maxPending,
+			maxPendingOf, maxAllPending))
 	}
 	w.pokeDispatcher() // even after an error: if the outcome is unknown, there may be something to send
 	return err
@@ -476,7 +477,8 @@ func (w *Webhooks) settle(ctx context.Context, a *attempt, o webhook.Outcome) er
 		w.droppedFor(a.hook.Namespace, of.dropped, "the last attempt failed")
 	}
 	if err == nil && of.disabled {
-		w.log.Warn("a webhook is disabled: nothing is sent until it is resumed", "namespace", a.hook.Namespace, "webhook", a.hook.Name, "reason", o.Error)
+		w.log.Warn("a webhook is disabled: nothing is sent until it is resumed", "namespace", a.hook.Namespace, "webhook", a.hook.Name, "reason",
+			o.Error)
 	}
 	return err
 }
@@ -536,8 +538,9 @@ func makeDue(tx *store.Tx, ns, name string) (more bool) {
 }
 
 func deliveryOf(id noticeID, n *notice, at store.Time, outcome Outcome, o webhook.Outcome) Delivery {
-	return Delivery{ID: id.String(), Kind: n.Notification.Kind, Queue: n.Notification.Queue, Count: n.Notification.Count, CreatedAt: id.created(), At: at, Attempts: n.Attempts,
-		Outcome: outcome, Status: o.Status, Error: task.Cut(o.Error, maxRecentError), Took: o.Took}
+	return Delivery{ID: id.String(), Kind: n.Notification.Kind, Queue: n.Notification.Queue, Count: n.Notification.Count,
+		CreatedAt: id.created(), At: at, Attempts: n.Attempts, Outcome: outcome, Status: o.Status, Error: task.Cut(o.Error, maxRecentError),
+		Took: o.Took}
 }
 
 // remember keeps the outcome of a notice, newest first.

@@ -19,7 +19,8 @@ func hookIn(t *testing.T, c *control, ns, name string) {
 	t.Helper()
 	_, err := c.Namespaces.Add(bg, namespaces.Call{By: operator, Name: ns})
 	must(t, err)
-	_, err = c.Webhooks.Add(bg, Call{Hook: Webhook{Namespace: ns, Name: name, URL: "https://" + ns}, Secret: webhook.NewSecret(), By: operator})
+	_, err = c.Webhooks.Add(bg, Call{Hook: Webhook{Namespace: ns, Name: name, URL: "https://" + ns}, Secret: webhook.NewSecret(),
+		By: operator})
 	must(t, err)
 }
 
@@ -52,7 +53,8 @@ func TestNamespaceLeavesRoomForNotices(t *testing.T) {
 				last = "h10"
 			}
 			if v, err := c.Webhooks.Get(bg, ns, last); err != nil || v.Pending != want.Pending || v.Dropped != want.Dropped {
-				t.Errorf("%s/%s: %d notices are pending and %d were dropped (%v), want %d and %d", ns, last, v.Pending, v.Dropped, err, want.Pending, want.Dropped)
+				t.Errorf("%s/%s: %d notices are pending and %d were dropped (%v), want %d and %d", ns, last, v.Pending, v.Dropped, err,
+					want.Pending, want.Dropped)
 			}
 		}
 	})

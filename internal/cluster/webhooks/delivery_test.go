@@ -102,7 +102,10 @@ func (s *systemReplica) post(in *inbox, depths func() ([]Depth, bool)) {
 
 // postSeldom is post with rare checks: a notice is sent when it is due, not because of a check.
 func (s *systemReplica) postSeldom(in *inbox, period time.Duration, depths func() ([]Depth, bool)) {
-	p := NewDispatcher(DispatcherConfig{Webhooks: s.control.Webhooks, Send: in.send, Period: period, Depths: func(context.Context, string, []string, bool) ([]Depth, bool) { return depths() }})
+	p := NewDispatcher(DispatcherConfig{Webhooks: s.control.Webhooks, Send: in.send, Period: period, Depths: func(context.Context, string,
+		[]string, bool) ([]Depth, bool) {
+		return depths()
+	}})
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { p.Run(ctx) })
@@ -289,13 +292,15 @@ func TestWebhookRules(t *testing.T) {
 			return err
 		}
 		for want, h := range map[string]Webhook{
-			"depth_over: -1 is not between":                       {Name: "a", DepthOver: -1, Events: []task.NotificationKind{task.NotifyQueueOver}},
-			"wait_over: 1ms is not between":                       {Name: "a", WaitOver: time.Millisecond, Events: []task.NotificationKind{task.NotifyQueueOver}},
+			"depth_over: -1 is not between": {Name: "a", DepthOver: -1, Events: []task.NotificationKind{task.NotifyQueueOver}},
+			"wait_over: 1ms is not between": {Name: "a", WaitOver: time.Millisecond, Events: []task.NotificationKind{
+				task.NotifyQueueOver}},
 			"events: queue.over and queue.under need a threshold": {Name: "a", Events: []task.NotificationKind{task.NotifyQueueUnder}},
 			"depth_over: 5 is given, and events":                  {Name: "a", DepthOver: 5, Events: []task.NotificationKind{task.NotifyDead}},
-			"wait_over: 5s is given, and events":                  {Name: "a", WaitOver: 5 * time.Second, Events: []task.NotificationKind{task.NotifyDead}},
-			"queues: \"(x)\" is not a pattern":                    {Name: "a", Queues: []string{"(x)"}},
-			"queues: 33 patterns":                                 {Name: "a", Queues: slices.Repeat([]string{"x"}, 33)},
+			"wait_over: 5s is given, and events": {Name: "a", WaitOver: 5 * time.Second,
+				Events: []task.NotificationKind{task.NotifyDead}},
+			"queues: \"(x)\" is not a pattern": {Name: "a", Queues: []string{"(x)"}},
+			"queues: 33 patterns":              {Name: "a", Queues: slices.Repeat([]string{"x"}, 33)},
 		} {
 			if err := add(h, "s"); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%+v: %v, want %q", h, err, want)
@@ -330,7 +335,8 @@ func TestWebhookRules(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := add(Webhook{Name: "one-too-many"}, "s"); err == nil || !strings.Contains(err.Error(), "the limit of 100 webhooks per namespace") {
+		if err := add(Webhook{Name: "one-too-many"}, "s"); err == nil || !strings.Contains(err.Error(),
+			"the limit of 100 webhooks per namespace") {
 			t.Errorf("adding more webhooks than the limit: %v", err)
 		}
 		if err := c.Webhooks.Remove(t.Context(), hookCall("none")); !errors.Is(err, task.ErrNotFound) {
@@ -360,7 +366,8 @@ func TestPendingNoticesAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		left := 0
-		for _, tab := range []byte{system.HookTable, system.WebhookStatusTable, system.RecentTable, system.PendingTable, system.UntriedTable, system.OverTable} {
+		for _, tab := range []byte{system.HookTable, system.WebhookStatusTable, system.RecentTable, system.PendingTable, system.UntriedTable,
+			system.OverTable} {
 			w.State.Scan([]byte{tab}, []byte{tab + 1}, func(_, _ []byte) bool { left++; return true })
 		}
 		if n := system.GetNumber(w.State, system.PendingsKey); left != 0 || n != 0 {
@@ -369,7 +376,8 @@ func TestPendingNoticesAreBounded(t *testing.T) {
 	})
 }
 
-// Shards learn what webhooks subscribe to when it changes, and again from each new leader. A shard that can't be reached learns of it later.
+// Shards learn what webhooks subscribe to when it changes, and again from each new leader. A shard that can't be
+// reached learns of it later.
 func TestShardsLearnSubscriptions(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(2)
@@ -406,8 +414,8 @@ func TestShardsLearnSubscriptions(t *testing.T) {
 	})
 }
 
-// Leaders change, receivers fail and hang, webhooks pause. In the end each webhook was notified of everything that happened, and of nothing twice except
-// under the same id.
+// Leaders change, receivers fail and hang, webhooks pause. In the end each webhook was notified of everything that
+// happened, and of nothing twice except under the same id.
 func TestPendingNoticesModel(t *testing.T) {
 	for seed := range seeds(6) {
 		inBubble(t, func(t *testing.T, w *world) {
@@ -486,8 +494,8 @@ func TestPendingNoticesModel(t *testing.T) {
 	}
 }
 
-// A webhook is notified when a queue crosses a threshold, and not again until the queue was under it. No queue counts as under it while a shard is
-// silent.
+// A webhook is notified when a queue crosses a threshold, and not again until the queue was under it. No queue counts
+// as under it while a shard is silent.
 func TestCrossings(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c, in := w.open(1), newInbox()
@@ -505,7 +513,8 @@ func TestCrossings(t *testing.T) {
 			defer mu.Unlock()
 			return depths, missing
 		})
-		hook(t, c, Webhook{Name: "a", DepthOver: 10, WaitOver: time.Minute, Events: []task.NotificationKind{task.NotifyQueueOver, task.NotifyQueueUnder}})
+		hook(t, c, Webhook{Name: "a", DepthOver: 10, WaitOver: time.Minute, Events: []task.NotificationKind{task.NotifyQueueOver,
+			task.NotifyQueueUnder}})
 		notices := 0
 		expect := func(what string, more int) {
 			t.Helper()
@@ -590,7 +599,8 @@ func TestCrossingsAreSpaced(t *testing.T) {
 				look()
 			}
 			last, err := c.Webhooks.Deliveries(t.Context(), "default", "a")
-			if want := map[int64]task.NotificationKind{20: task.NotifyQueueOver, 0: task.NotifyQueueUnder}[stands]; err != nil || last[0].Kind != want {
+			if want := map[int64]task.NotificationKind{20: task.NotifyQueueOver, 0: task.NotifyQueueUnder}[stands]; err != nil ||
+				last[0].Kind != want {
 				t.Errorf("with %d ready tasks the last notice was %s, want %s", stands, last[0].Kind, want)
 			}
 		}
@@ -616,7 +626,8 @@ func TestPendingKeys(t *testing.T) {
 	if a.created() != 5 || a == b || !strings.HasPrefix(a.String(), "msg_") {
 		t.Errorf("ids are %s and %s, want two with the prefix msg_", a, b)
 	}
-	keys := []string{string(pendingKey("default", "a", 9, a)), string(pendingKey("default", "a", 10, b)), string(pendingKey("default", "a", 300, a)), string(pendingKey("default", "ab", 1, a))}
+	keys := []string{string(pendingKey("default", "a", 9, a)), string(pendingKey("default", "a", 10, b)),
+		string(pendingKey("default", "a", 300, a)), string(pendingKey("default", "ab", 1, a))}
 	if !slices.IsSorted(keys) {
 		t.Errorf("keys are not sorted: %x", keys)
 	}
@@ -661,7 +672,8 @@ func TestWebhooksAreChanged(t *testing.T) {
 		if a, err := c.Webhooks.nextAttempt(t.Context(), "default", "a"); a != nil || err != nil {
 			t.Errorf("nextAttempt of a paused webhook = %+v, %v, want none", a, err)
 		}
-		if v, err := c.Webhooks.Get(t.Context(), "default", "a"); err != nil || v.Pending != 1 || v.DroppedAt != 0 || v.Dropped != 0 || c.Webhooks.dropped.Load() != 0 {
+		if v, err := c.Webhooks.Get(t.Context(), "default", "a"); err != nil || v.Pending != 1 || v.DroppedAt != 0 || v.Dropped != 0 ||
+			c.Webhooks.dropped.Load() != 0 {
 			t.Errorf("a notice for a paused webhook was lost: %+v, %v", v, err)
 		}
 		pass(time.Minute)
@@ -718,7 +730,8 @@ func TestCrossingsThatAreNotReported(t *testing.T) {
 			must(t, c.Webhooks.cross(ready))
 		}
 		if v, err := c.Webhooks.Get(bg, "default", "h"); err != nil || v.Pending != 2 || c.Webhooks.dropped.Load() != 0 {
-			t.Errorf("after crossing the threshold four times, %d notices are pending and %d were dropped, %v, want 2 pending", v.Pending, c.Webhooks.dropped.Load(), err)
+			t.Errorf("after crossing the threshold four times, %d notices are pending and %d were dropped, %v, want 2 pending", v.Pending,
+				c.Webhooks.dropped.Load(), err)
 		}
 	})
 }

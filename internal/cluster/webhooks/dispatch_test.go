@@ -73,7 +73,10 @@ func TestOutcomesAreRetried(t *testing.T) {
 			hook(t, c, Webhook{Name: "h"})
 			c.Webhooks.takes(t, deaths("q", 1, 1))
 			said := &records{all: map[string]int{}}
-			p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Logger: slog.New(said), Send: func(context.Context, webhook.Request) webhook.Outcome { return accepted }})
+			p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Logger: slog.New(said), Send: func(context.Context,
+				webhook.Request) webhook.Outcome {
+				return accepted
+			}})
 			a := c.Webhooks.mustAttempt(t)
 			m.fails.Store(s.fails)
 			m.tried.Store(0)
@@ -158,7 +161,9 @@ func TestOneAtATimePerWebhook(t *testing.T) {
 		hook(t, c, Webhook{Name: "i"})
 		var now, most, sent, ended atomic.Int64
 		hang := make(chan struct{})
-		p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Depths: func(context.Context, string, []string, bool) ([]Depth, bool) { return nil, false }, Send: func(ctx context.Context, r webhook.Request) webhook.Outcome {
+		p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Depths: func(context.Context, string, []string, bool) ([]Depth, bool) {
+			return nil, false
+		}, Send: func(ctx context.Context, r webhook.Request) webhook.Outcome {
 			if r.URL == "https://i" {
 				sent.Add(1)
 				return accepted
@@ -201,7 +206,10 @@ func TestTheOldestNotice(t *testing.T) {
 		for _, name := range []string{"h", "i", "j", "k"} {
 			hook(t, c, Webhook{Name: name, Queues: []string{name}})
 		}
-		p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Send: in.send, Period: time.Hour, Depths: func(context.Context, string, []string, bool) ([]Depth, bool) { return nil, false }})
+		p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Send: in.send, Period: time.Hour, Depths: func(context.Context, string,
+			[]string, bool) ([]Depth, bool) {
+			return nil, false
+		}})
 		ctx, stop := context.WithCancel(bg)
 		var running sync.WaitGroup
 		running.Go(func() { p.Run(ctx) })
@@ -259,7 +267,8 @@ func TestTestsOfWebhooks(t *testing.T) {
 		c.Webhooks.mustAttempt(t) // is in flight
 		d := try()
 		last, err := c.Webhooks.Deliveries(bg, "default", "h")
-		if d.Outcome != FailedFor || d.Attempts != 1 || d.Status != 500 || len(d.Error) != 300 || err != nil || len(last) != 1 || len(last[0].Error) != 256 || last[0].ID != d.ID || got[0].ID != d.ID {
+		if d.Outcome != FailedFor || d.Attempts != 1 || d.Status != 500 || len(d.Error) != 300 || err != nil || len(last) != 1 ||
+			len(last[0].Error) != 256 || last[0].ID != d.ID || got[0].ID != d.ID {
 			t.Errorf("a test that fails: %+v, recorded as %+v", d, last)
 		}
 		if s := w.status("h"); s.Failures != 0 || s.Failed != 0 || p.Counts(bg).Failed != 1 {
@@ -278,13 +287,15 @@ func TestTestsOfWebhooks(t *testing.T) {
 		for len(c.Webhooks.dispatch) > 0 {
 			<-c.Webhooks.dispatch
 		}
-		if try(); w.status("h").Failures != 0 || w.status("h").RestUntil != 0 || w.status("h").FailsSince != 0 || len(c.Webhooks.dispatch) != 1 || c.Webhooks.attempt(t) == nil {
+		if try(); w.status("h").Failures != 0 || w.status("h").RestUntil != 0 || w.status("h").FailsSince != 0 || len(c.Webhooks.dispatch) != 1 ||
+			c.Webhooks.attempt(t) == nil {
 			t.Errorf("after a test that succeeds the deliveries are %+v", w.status("h"))
 		}
 		if _, err := c.Webhooks.Pause(bg, hookCall("h")); err != nil || try().Outcome != Delivered {
 			t.Errorf("testing a paused webhook: %v", err)
 		}
-		if all := w.Audited("default"); len(all) != 7 || !strings.Contains(all[1], `webhook.test webhook h:  → {"outcome":"failed","status":500}`) {
+		if all := w.Audited("default"); len(all) != 7 ||
+			!strings.Contains(all[1], `webhook.test webhook h:  → {"outcome":"failed","status":500}`) {
 			t.Errorf("the audit log is %q", all)
 		}
 		ctx, stop := context.WithCancel(bg)
@@ -308,7 +319,8 @@ func TestDispatcherWakes(t *testing.T) {
 			t.Errorf("the configuration is %+v", p.cfg)
 		}
 		log := slog.New(slog.DiscardHandler)
-		if p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Period: time.Second, Logger: log}); p.cfg.Period != time.Second || p.log != log {
+		if p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Period: time.Second, Logger: log}); p.cfg.Period != time.Second ||
+			p.log != log {
 			t.Errorf("the configuration is %+v", p.cfg)
 		}
 		hook(t, c, Webhook{Name: "h"})
@@ -321,7 +333,8 @@ func TestDispatcherWakes(t *testing.T) {
 		}
 		drain()
 		m.fails.Store(1)
-		if err := c.Webhooks.TakeNotifications(bg, "default", []*task.Notification{deaths("q", 1, 1)}); !errors.Is(err, errMood) || len(c.Webhooks.dispatch) != 1 {
+		if err := c.Webhooks.TakeNotifications(bg, "default", []*task.Notification{deaths("q", 1, 1)}); !errors.Is(err, errMood) ||
+			len(c.Webhooks.dispatch) != 1 {
 			t.Errorf("notifications whose round was lost: %v, want it reported, and the dispatcher woken", err)
 		}
 		drain()
@@ -418,7 +431,8 @@ func TestUnreadableNotice(t *testing.T) {
 		running.Go(func() { p.Run(ctx) })
 		m.tried.Store(0)
 		pass(10 * time.Minute)
-		if tried, warned := m.tried.Load(), said.count("the next notice for a webhook could not be read"); tried > 40 || warned < 9 || warned > 12 {
+		if tried, warned := m.tried.Load(), said.count("the next notice for a webhook could not be read"); tried > 40 ||
+			warned < 9 || warned > 12 {
 			t.Errorf("in ten minutes there were %d rounds and %d warnings, want two or three, and one, in each minute", tried, warned)
 		}
 		stop()

@@ -57,7 +57,8 @@ type Dispatcher struct {
 	tests *admission.Slots
 
 	delivered, failed atomic.Uint64
-	oldest            atomic.Int64 // when the oldest notice still to be sent was created, in microseconds; 0: there is none, or this node does not lead
+	// when the oldest notice still to be sent was created, in microseconds; 0: there is none, or this node does not lead
+	oldest atomic.Int64
 }
 
 type hookName struct{ ns, name string }
@@ -83,7 +84,8 @@ type DispatchCounts struct {
 
 // Counts returns what this node has done for webhooks.
 func (p *Dispatcher) Counts(ctx context.Context) DispatchCounts {
-	c := DispatchCounts{Delivered: p.delivered.Load(), Failed: p.failed.Load(), Dropped: p.cfg.Webhooks.dropped.Load(), Leads: p.cfg.Webhooks.shard.Leads()}
+	c := DispatchCounts{Delivered: p.delivered.Load(), Failed: p.failed.Load(), Dropped: p.cfg.Webhooks.dropped.Load(),
+		Leads: p.cfg.Webhooks.shard.Leads()}
 	if c.Leads {
 		c.States = p.cfg.Webhooks.hookStates(ctx)
 	}
@@ -241,7 +243,8 @@ func (p *Dispatcher) send(ctx context.Context, a *attempt) {
 			return
 		}
 		if try == settleTries {
-			p.log.Warn("the outcome of a notice could not be recorded: it will be sent again", "namespace", a.hook.Namespace, "webhook", a.hook.Name, "webhook_id", a.id.String(), "error", err)
+			p.log.Warn("the outcome of a notice could not be recorded: it will be sent again", "namespace", a.hook.Namespace, "webhook", a.hook.Name,
+				"webhook_id", a.id.String(), "error", err)
 			return
 		}
 		system.Sleep(ctx, time.Second)
@@ -249,8 +252,8 @@ func (p *Dispatcher) send(ctx context.Context, a *attempt) {
 }
 
 func (p *Dispatcher) logOutcome(ns, name string, n *notice, id noticeID, o webhook.Outcome) {
-	log := p.log.With("namespace", ns, "webhook", name, "webhook_id", id.String(), "event", string(n.Notification.Kind), "queue", n.Notification.Queue, "attempt", n.Attempts, "status", o.Status,
-		"took", o.Took)
+	log := p.log.With("namespace", ns, "webhook", name, "webhook_id", id.String(), "event", string(n.Notification.Kind), "queue",
+		n.Notification.Queue, "attempt", n.Attempts, "status", o.Status, "took", o.Took)
 	if o.Delivered() {
 		p.delivered.Add(1)
 		log.Debug("a notice was delivered")
@@ -301,7 +304,8 @@ func (p *Dispatcher) Test(ctx context.Context, by task.Author, ns, name string) 
 		if err != nil || !ok {
 			return struct{}{}, err
 		}
-		return struct{}{}, auditlog.Record(tx, audit.Entry{By: by, Action: task.WebhookTested, Namespace: ns, Target: task.Target{Kind: task.OnWebhook, Name: name}}, nil,
+		return struct{}{}, auditlog.Record(tx, audit.Entry{By: by, Action: task.WebhookTested, Namespace: ns,
+			Target: task.Target{Kind: task.OnWebhook, Name: name}}, nil,
 			&testFacts{d.Outcome, d.Status})
 	})
 	w.pokeDispatcher()
@@ -311,7 +315,8 @@ func (p *Dispatcher) Test(ctx context.Context, by task.Author, ns, name string) 
 
 func (p *Dispatcher) tooManyTests(name string, own bool) error {
 	if own {
-		return task.Unavailable(time.Second, "webhook %q: %d tests are running in its namespace, and no more may at a time", name, p.tests.PerNamespace())
+		return task.Unavailable(time.Second, "webhook %q: %d tests are running in its namespace, and no more may at a time", name,
+			p.tests.PerNamespace())
 	}
 	return task.Unavailable(time.Second, "webhook %q: %d tests are running, and no more may at a time", name, p.tests.Size())
 }

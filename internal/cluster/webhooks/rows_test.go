@@ -37,7 +37,9 @@ func TestUnreadableRows(t *testing.T) {
 		"crossed": func(c *control, _ *attempt) error { return c.Webhooks.cross(1000) },
 		"back":    func(c *control, _ *attempt) error { return c.Webhooks.cross(0) },
 		"record": func(c *control, _ *attempt) error {
-			_, err := system.Update(bg, c.shard, func(tx *store.Tx) (bool, error) { return cross(tx, "default", crossing{"h", Depth{Queue: "q"}, false}) })
+			_, err := system.Update(bg, c.shard, func(tx *store.Tx) (bool, error) {
+				return cross(tx, "default", crossing{"h", Depth{Queue: "q"}, false})
+			})
 			return err
 		},
 		"add": func(c *control, _ *attempt) error {
@@ -72,7 +74,9 @@ func TestUnreadableRows(t *testing.T) {
 			return err
 		},
 		"check": func(c *control, _ *attempt) error {
-			return NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Depths: func(context.Context, string, []string, bool) ([]Depth, bool) { return nil, false }}).checkThresholds(bg)
+			return NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Depths: func(context.Context, string, []string, bool) ([]Depth, bool) {
+				return nil, false
+			}}).checkThresholds(bg)
 		},
 		"settle": func(c *control, a *attempt) error { return c.Webhooks.settle(bg, a, accepted) },
 		"forget": func(c *control, _ *attempt) error { return c.Webhooks.forgetSeen(bg) },
@@ -81,7 +85,8 @@ func TestUnreadableRows(t *testing.T) {
 		table byte
 		fails string
 	}{
-		{system.HookTable, "attempt, notifications, crossed, record, add, add another, set, resume, remove, list, get, deliveries, due, tell, test, check, settle"},
+		{system.HookTable, "attempt, notifications, crossed, record, add, add another, set, resume, remove, list, get, deliveries, due, tell, " +
+			"test, check, settle"},
 		{system.WebhookStatusTable, "attempt, set, resume, remove, list, get, due, settle"},
 		{system.RecentTable, "deliveries, test"},
 		{system.SeenTable, "notifications, forget"},

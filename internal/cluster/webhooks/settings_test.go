@@ -88,7 +88,8 @@ func TestBoundsOfSettings(t *testing.T) {
 			{0, 0, ofDeaths, "(q)", "queues"},
 		} {
 			what := fmt.Sprintf("%d %v %v %s", s.depth, s.wait, s.events, s.queues)
-			add := Call{Hook: Webhook{Namespace: "default", Name: fmt.Sprint("new", i), URL: "https://new", Events: s.events, Queues: []string{s.queues}, DepthOver: s.depth, WaitOver: s.wait}, Secret: "s", By: operator}
+			add := Call{Hook: Webhook{Namespace: "default", Name: fmt.Sprint("new", i), URL: "https://new", Events: s.events,
+				Queues: []string{s.queues}, DepthOver: s.depth, WaitOver: s.wait}, Secret: "s", By: operator}
 			hook(t, c, Webhook{Name: fmt.Sprint("old", i), Events: ofDeaths, Queues: []string{"old"}})
 			set := hookCall(fmt.Sprint("old", i))
 			set.Change = Change{Events: s.events, Queues: []string{s.queues}, DepthOver: &s.depth, WaitOver: &s.wait}
@@ -96,7 +97,8 @@ func TestBoundsOfSettings(t *testing.T) {
 			for name, call := range calls {
 				of := map[bool]Call{true: add, false: set}[name == add.Hook.Name]
 				if s.field == "" {
-					if v, err := call(bg, of); err != nil || v.DepthOver != s.depth || v.WaitOver != s.wait || !slices.Equal(v.Events, s.events) || v.Queues[0] != s.queues {
+					if v, err := call(bg, of); err != nil || v.DepthOver != s.depth || v.WaitOver != s.wait || !slices.Equal(v.Events, s.events) ||
+						v.Queues[0] != s.queues {
 						t.Errorf("%s: webhook %+v, %v", what, v, err)
 					}
 					continue
@@ -236,14 +238,16 @@ func TestWebhooksAreListed(t *testing.T) {
 		names := ""
 		for i := range all {
 			names += all[i].Name
-			if all[i].Secrets != nil || all[i].Pending != 1 || all[i].CreatedBy != "lena" || all[i].CreatedAt == 0 || all[i].ChangedAt != all[i].CreatedAt {
+			if all[i].Secrets != nil || all[i].Pending != 1 || all[i].CreatedBy != "lena" || all[i].CreatedAt == 0 ||
+				all[i].ChangedAt != all[i].CreatedAt {
 				t.Errorf("webhook %+v is listed", all[i])
 			}
 		}
 		if names != "abc" || err != nil {
 			t.Errorf("the webhooks %s are listed, %v, want abc", names, err)
 		}
-		if all := w.Audited("default"); len(all) != 4 || !strings.HasPrefix(all[1], `lena webhook.add webhook b:  → {"address":"4d50e35b",`) || !strings.Contains(all[1], `"url":"https://b"`) {
+		if all := w.Audited("default"); len(all) != 4 || !strings.HasPrefix(all[1], `lena webhook.add webhook b:  → {"address":"4d50e35b",`) ||
+			!strings.Contains(all[1], `"url":"https://b"`) {
 			t.Errorf("the audit log is %q", all)
 		}
 		must(t, c.Webhooks.Remove(bg, hookCall("b")))
@@ -271,7 +275,8 @@ func TestRoomForWebhooks(t *testing.T) {
 		}
 		fill("default", 99)
 		add := func(name string) error {
-			_, err := c.Webhooks.Add(bg, Call{Hook: Webhook{Namespace: "default", Name: name, URL: "https://h"}, Secret: webhook.NewSecret(), By: operator})
+			_, err := c.Webhooks.Add(bg, Call{Hook: Webhook{Namespace: "default", Name: name, URL: "https://h"}, Secret: webhook.NewSecret(),
+				By: operator})
 			return err
 		}
 		must(t, add("last"))

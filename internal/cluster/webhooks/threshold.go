@@ -33,8 +33,8 @@ const (
 	crossingsAtOnce = 200
 )
 
-// crossingState is a queue that is over a threshold of a webhook, or was within the last minute. It is a row, so that the next leader neither
-// repeats a notice nor forgets that it was sent.
+// crossingState is a queue that is over a threshold of a webhook, or was within the last minute. It is a row, so that
+// the next leader neither repeats a notice nor forgets that it was sent.
 type crossingState struct {
 	Since     store.Time `json:"since"`           // since when the queue is over
 	Under     bool       `json:"under,omitempty"` // it is under again
@@ -64,7 +64,8 @@ func (h *Webhook) exceeds(d Depth) bool {
 
 // under reports whether a queue that was over no longer is.
 func (h *Webhook) under(d Depth) bool {
-	return (h.DepthOver == 0 || float64(d.Ready) <= underFraction*float64(h.DepthOver)) && (h.WaitOver == 0 || float64(d.Wait) <= underFraction*float64(h.WaitOver))
+	return (h.DepthOver == 0 || float64(d.Ready) <= underFraction*float64(h.DepthOver)) &&
+		(h.WaitOver == 0 || float64(d.Wait) <= underFraction*float64(h.WaitOver))
 }
 
 func (h *Webhook) hasThreshold() bool { return h.DepthOver > 0 || h.WaitOver > 0 }
@@ -122,8 +123,8 @@ func (w *Webhooks) pokeWatcher() {
 	}
 }
 
-// checkThresholds gets the depths of queues, and sends notices about those that have crossed a threshold. A namespace that can't be checked,
-// for example because a row is damaged, does not hold up the others.
+// checkThresholds gets the depths of queues, and sends notices about those that have crossed a threshold. A namespace
+// that can't be checked, for example because a row is damaged, does not hold up the others.
 func (p *Dispatcher) checkThresholds(ctx context.Context) error {
 	w := p.cfg.Webhooks
 	hooks, err := system.View(ctx, w.shard, func(r store.Reader) ([]Webhook, error) {

@@ -26,12 +26,12 @@ func TestThresholds(t *testing.T) {
 		wait        time.Duration
 		over, under bool
 	}{
-		{10, 0, 11, 0, true, false}, {10, 0, 10, 0, false, false}, {10, 0, 9, 0, false, false}, {10, 0, 8, 0, false, true}, {10, 0, 0, 99 * minute, false, true},
-		{1, 0, 2, 0, true, false}, {1, 0, 1, 0, false, false}, {1, 0, 0, 0, false, true},
-		{0, 10 * minute, 0, 10*minute + 1, true, false}, {0, 10 * minute, 0, 10 * minute, false, false}, {0, 10 * minute, 0, 8*minute + 1, false, false},
-		{0, 10 * minute, 0, 8 * minute, false, true}, {0, 10 * minute, 999, 0, false, true}, {0, time.Second, 5, time.Second + 1, true, false},
-		{10, 10 * minute, 11, 0, true, false}, {10, 10 * minute, 0, 11 * minute, true, false}, {10, 10 * minute, 9, 0, false, false}, {10, 10 * minute, 0, 9 * minute, false, false},
-		{10, 10 * minute, 8, 8 * minute, false, true},
+		{10, 0, 11, 0, true, false}, {10, 0, 10, 0, false, false}, {10, 0, 9, 0, false, false}, {10, 0, 8, 0, false, true},
+		{10, 0, 0, 99 * minute, false, true}, {1, 0, 2, 0, true, false}, {1, 0, 1, 0, false, false}, {1, 0, 0, 0, false, true},
+		{0, 10 * minute, 0, 10*minute + 1, true, false}, {0, 10 * minute, 0, 10 * minute, false, false},
+		{0, 10 * minute, 0, 8*minute + 1, false, false}, {0, 10 * minute, 0, 8 * minute, false, true}, {0, 10 * minute, 999, 0, false, true},
+		{0, time.Second, 5, time.Second + 1, true, false}, {10, 10 * minute, 11, 0, true, false}, {10, 10 * minute, 0, 11 * minute, true, false},
+		{10, 10 * minute, 9, 0, false, false}, {10, 10 * minute, 0, 9 * minute, false, false}, {10, 10 * minute, 8, 8 * minute, false, true},
 	} {
 		h, d := &Webhook{DepthOver: s.depthOver, WaitOver: s.waitOver}, Depth{Queue: "q", Ready: s.ready, Wait: s.wait}
 		if h.exceeds(d) != s.over || h.under(d) != s.under || !h.hasThreshold() {
@@ -41,7 +41,8 @@ func TestThresholds(t *testing.T) {
 	if h := (&Webhook{}); h.hasThreshold() || h.exceeds(Depth{Ready: 99, Wait: time.Hour}) {
 		t.Error("a webhook without a threshold has one")
 	}
-	for told, want := range map[store.Time]bool{0: false, 1: false, store.Time(time.Minute / 1000): false, store.Time(time.Minute/1000) + 1: true, store.Time(2 * time.Minute / 1000): true} {
+	for told, want := range map[store.Time]bool{0: false, 1: false, store.Time(time.Minute / 1000): false, store.Time(time.Minute/1000) +
+		1: true, store.Time(2 * time.Minute / 1000): true} {
 		if got := recently(told, store.Time(2*time.Minute/1000)); got != want {
 			t.Errorf("told at %d: recently %t, want %t", told, got, want)
 		}
@@ -54,7 +55,8 @@ func TestRequestedDepths(t *testing.T) {
 		c := w.open(1)
 		var mu sync.Mutex
 		var calls []string
-		p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Depths: func(ctx context.Context, ns string, patterns []string, since bool) ([]Depth, bool) {
+		p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Depths: func(ctx context.Context, ns string, patterns []string,
+			since bool) ([]Depth, bool) {
 			slices.Sort(patterns)
 			until, _ := ctx.Deadline()
 			mu.Lock()
@@ -99,7 +101,8 @@ func TestRequestedDepths(t *testing.T) {
 func TestNamespacesBesideAHangingShard(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
-		p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Depths: func(ctx context.Context, _ string, _ []string, _ bool) ([]Depth, bool) {
+		p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Depths: func(ctx context.Context, _ string, _ []string,
+			_ bool) ([]Depth, bool) {
 			<-ctx.Done()
 			return []Depth{{Queue: "q", Ready: 7}}, true
 		}})
@@ -128,8 +131,8 @@ func TestNamespacesBesideAHangingShard(t *testing.T) {
 	})
 }
 
-// Webhooks are notified of the queues within their patterns, of each kind that they subscribe to, with the levels. What they do not subscribe
-// to is remembered all the same.
+// Webhooks are notified of the queues within their patterns, of each kind that they subscribe to, with the levels. What
+// they do not subscribe to is remembered all the same.
 func TestCrossingNotices(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		c := w.open(1)
@@ -137,14 +140,17 @@ func TestCrossingNotices(t *testing.T) {
 		hook(t, c, Webhook{Name: "under", Queues: []string{"q*"}, DepthOver: 10, Events: ofThresholds[1:]})
 		var depths []Depth
 		missing := false
-		p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Depths: func(context.Context, string, []string, bool) ([]Depth, bool) { return depths, missing }})
+		p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Depths: func(context.Context, string, []string, bool) ([]Depth, bool) {
+			return depths, missing
+		}})
 		pending := func(name string) string {
 			var all []string
 			scanPending(w.State, "default", name, func(k, v []byte) bool {
 				n, err := system.DecodeRow[notice](k, v)
 				must(t, err)
 				l := n.Notification.Level
-				all = append(all, fmt.Sprintf("%s %s %d/%d %v/%v since %d", n.Notification.Kind, n.Notification.Queue, l.Depth, l.DepthOver, l.Wait, l.WaitOver, l.Since.Unix()-946684800))
+				all = append(all, fmt.Sprintf("%s %s %d/%d %v/%v since %d", n.Notification.Kind, n.Notification.Queue, l.Depth, l.DepthOver, l.Wait,
+					l.WaitOver, l.Since.Unix()-946684800))
 				return true
 			})
 			slices.Sort(all)
@@ -221,7 +227,8 @@ func TestLateCrossings(t *testing.T) {
 		hook(t, c, Webhook{Name: "h", DepthOver: 10, Events: ofThresholds})
 		h := w.row("h")
 		w.writesNothing("a crossing of a webhook that is removed", func() {
-			must(t, c.Webhooks.crossed(bg, "default", []Webhook{{Namespace: "default", Name: "gone", DepthOver: 1, Queues: []string{"*"}}}, []Depth{{Queue: "q", Ready: 99}}, false))
+			must(t, c.Webhooks.crossed(bg, "default", []Webhook{{Namespace: "default", Name: "gone", DepthOver: 1, Queues: []string{"*"}}},
+				[]Depth{{Queue: "q", Ready: 99}}, false))
 		})
 		late := crossing{"h", Depth{Queue: "q", Ready: 99}, true}
 		run := func(x crossing) (dropped bool) {
@@ -331,10 +338,11 @@ func TestRegularChecks(t *testing.T) {
 		c, m := w.openFailing(2)
 		said := &records{all: map[string]int{}}
 		var asked atomic.Int64
-		p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Period: time.Minute, Logger: slog.New(said), Send: newInbox().send, Depths: func(context.Context, string, []string, bool) ([]Depth, bool) {
-			asked.Add(1)
-			return nil, false
-		}})
+		p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Period: time.Minute, Logger: slog.New(said), Send: newInbox().send,
+			Depths: func(context.Context, string, []string, bool) ([]Depth, bool) {
+				asked.Add(1)
+				return nil, false
+			}})
 		ctx, stop := context.WithCancel(bg)
 		var running sync.WaitGroup
 		running.Go(func() { p.Run(ctx) })

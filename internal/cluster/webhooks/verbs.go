@@ -7,8 +7,8 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// Verbs are the calls on webhooks. Those that may change what one subscribes to tell the shards, and name those that did not confirm it: the
-// leader of the system shard keeps telling them.
+// Verbs are the calls on webhooks. Those that may change what one subscribes to tell the shards, and name those that
+// did not confirm it: the leader of the system shard keeps telling them.
 var Verbs verb.Table[*Webhooks]
 
 // A webhook that was removed can't be removed again, so Remove is not repeated.

@@ -48,7 +48,8 @@ type Webhooks struct {
 
 // New returns the webhooks in a system shard. copyWatches brings a data shard's copies of what the webhooks of namespaces subscribe
 // to to at least these versions.
-func New(shard *system.Shard, copyWatches func(ctx context.Context, shard uint32, watches map[string]task.Watch) error, log *slog.Logger) *Webhooks {
+func New(shard *system.Shard, copyWatches func(ctx context.Context, shard uint32, watches map[string]task.Watch) error,
+	log *slog.Logger) *Webhooks {
 	return &Webhooks{shard: shard, copyWatches: copyWatches, log: log, dispatch: make(chan struct{}, 1), firstHook: make(chan struct{}, 1)}
 }
 
@@ -303,7 +304,8 @@ func (w *Webhooks) putHook(tx *store.Tx, by task.Author, action task.Action, bef
 }
 
 // changeHook changes an existing webhook. A change that changes nothing writes nothing.
-func (w *Webhooks) changeHook(ctx context.Context, a Call, action task.Action, change func(tx *store.Tx, h *Webhook) (changed bool, err error)) (View, error) {
+func (w *Webhooks) changeHook(ctx context.Context, a Call, action task.Action, change func(tx *store.Tx, h *Webhook) (changed bool,
+	err error)) (View, error) {
 	return system.Update(ctx, w.shard, func(tx *store.Tx) (View, error) {
 		before, err := getHook(tx, a.Hook.Namespace, a.Hook.Name)
 		if err != nil {
@@ -340,7 +342,8 @@ func (w *Webhooks) Set(ctx context.Context, a Call) (View, error) {
 		if to.WaitOver != nil {
 			h.WaitOver = *to.WaitOver
 		}
-		if h.URL == before.URL && slices.Equal(h.Events, before.Events) && slices.Equal(h.Queues, before.Queues) && h.DepthOver == before.DepthOver && h.WaitOver == before.WaitOver {
+		if h.URL == before.URL && slices.Equal(h.Events, before.Events) && slices.Equal(h.Queues, before.Queues) &&
+			h.DepthOver == before.DepthOver && h.WaitOver == before.WaitOver {
 			return false, nil
 		}
 		h.ChangedAt = tx.Now()
@@ -532,8 +535,9 @@ type hookFacts struct {
 
 func factsOfHook(h *Webhook) *hookFacts {
 	sum := sha256.Sum256([]byte(h.URL))
-	return &hookFacts{URL: webhook.Redacted(h.URL), Address: hex.EncodeToString(sum[:4]), Events: h.Events, Queues: h.Queues, DepthOver: h.DepthOver,
-		WaitOver: h.WaitOver.String(), RotatedAt: auditlog.Moment(h.RotatedAt), Paused: h.Paused, PausedReason: h.PausedReason, DisabledReason: h.DisabledReason}
+	return &hookFacts{URL: webhook.Redacted(h.URL), Address: hex.EncodeToString(sum[:4]), Events: h.Events, Queues: h.Queues,
+		DepthOver: h.DepthOver, WaitOver: h.WaitOver.String(), RotatedAt: auditlog.Moment(h.RotatedAt), Paused: h.Paused,
+		PausedReason: h.PausedReason, DisabledReason: h.DisabledReason}
 }
 
 func onHook(tx *store.Tx, by task.Author, action task.Action, h *Webhook, before, after *hookFacts) error {
@@ -544,5 +548,6 @@ func onHook(tx *store.Tx, by task.Author, action task.Action, h *Webhook, before
 	if after != nil {
 		is = after
 	}
-	return auditlog.Record(tx, audit.Entry{By: by, Action: action, Namespace: h.Namespace, Target: task.Target{Kind: task.OnWebhook, Name: h.Name}}, was, is)
+	return auditlog.Record(tx, audit.Entry{By: by, Action: action, Namespace: h.Namespace, Target: task.Target{Kind: task.OnWebhook,
+		Name: h.Name}}, was, is)
 }

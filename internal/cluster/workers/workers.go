@@ -87,7 +87,8 @@ func (s *Workers) QuietWorker(ctx context.Context, by task.Author, name Name, ca
 			}
 		}
 		now := tx.Now().Time()
-		row := Quiet{Namespace: name.Namespace, ID: name.ID, Name: called, By: by.Name, Reason: by.Reason, At: now, Until: now.Add(span), Version: tx.Index()}
+		row := Quiet{Namespace: name.Namespace, ID: name.ID, Name: called, By: by.Name, Reason: by.Reason, At: now, Until: now.Add(span),
+			Version: tx.Index()}
 		var before any
 		if quiet && now.Before(old.Until) {
 			before = &quietFacts{true, old.Name, old.Reason}
@@ -170,9 +171,11 @@ func roomForQuiet(tx *store.Tx, name Name) (void []Quiet, err error) {
 
 // countQuiet adds n to the number of rows.
 func countQuiet(tx *store.Tx, n int) {
-	tx.Set(system.QuietsKey, system.EncodeNumber(uint64(max(int(system.GetNumber(tx, system.QuietsKey))+n, 0)))) // #nosec G115 -- at most MaxQuietWorkers
+	tx.Set(system.QuietsKey, system.EncodeNumber(uint64(max(int(system.GetNumber(tx, system.QuietsKey))+n,
+		0)))) // #nosec G115 -- at most MaxQuietWorkers
 }
 
 func onWorker(tx *store.Tx, by task.Author, action task.Action, name Name, before, after any) error {
-	return auditlog.Record(tx, audit.Entry{By: by, Action: action, Namespace: name.Namespace, Target: task.Target{Kind: task.OnWorker, Name: name.ID}}, before, after)
+	return auditlog.Record(tx, audit.Entry{By: by, Action: action, Namespace: name.Namespace, Target: task.Target{Kind: task.OnWorker,
+		Name: name.ID}}, before, after)
 }

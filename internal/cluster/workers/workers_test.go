@@ -107,7 +107,8 @@ func TestForget(t *testing.T) {
 func TestRepeatedQuiet(t *testing.T) {
 	inBubble(t, func(t *testing.T, w world) {
 		first := w.quiet(t, a, "host/1", "deploy")
-		if first.WorkerName() != a || first.Name != "host/1" || first.By != "lena" || first.Reason != "deploy" || first.Until.Sub(first.At) != QuietFor || first.Version != w.now() {
+		if first.WorkerName() != a || first.Name != "host/1" || first.By != "lena" || first.Reason != "deploy" ||
+			first.Until.Sub(first.At) != QuietFor || first.Version != w.now() {
 			t.Errorf("the row is %+v", first)
 		}
 		if row, quiet := w.row(t, a); !quiet || row != first {
@@ -115,7 +116,8 @@ func TestRepeatedQuiet(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		again, err := w.QuietWorker(bg, task.Author{Name: "max", Reason: "deploy"}, a, "host/2", QuietFor)
-		if must(t, err); again.By != "lena" || again.At != first.At || again.Name != "host/2" || again.Until.Sub(first.Until).Round(time.Second) != time.Hour {
+		if must(t, err); again.By != "lena" || again.At != first.At || again.Name != "host/2" ||
+			again.Until.Sub(first.Until).Round(time.Second) != time.Hour {
 			t.Errorf("for the same reason: %+v", again)
 		}
 		other, err := w.QuietWorker(bg, task.Author{Name: "max", Reason: "disk"}, a, "host/2", QuietFor)

@@ -1,6 +1,6 @@
-// Package auditlog records operators' actions in the round that performs them. A call that changes nothing leaves no entry, so that a repeated call
-// leaves one. Calls without an author are not recorded. The package knows neither how entries are stored and chained, which package audit does, nor
-// how callers are authorized.
+// Package auditlog records operators' actions in the round that performs them. A call that changes nothing leaves no
+// entry, so that a repeated call leaves one. Calls without an author are not recorded. The package knows neither how
+// entries are stored and chained, which package audit does, nor how callers are authorized.
 package auditlog
 
 import (
@@ -64,7 +64,8 @@ func Check(from store.Reader) []string {
 		return problems // which include the error
 	}
 	if _, ok := from.Get(schema.DeadlineKey(due, schema.OnAudit, "", nil)); !ok {
-		problems = append(problems, fmt.Sprintf("audit: there is no deadline at %s, when entries must be removed", due.Time().Format(time.RFC3339)))
+		problems = append(problems, fmt.Sprintf("audit: there is no deadline at %s, when entries must be removed",
+			due.Time().Format(time.RFC3339)))
 	}
 	return problems
 }
@@ -81,7 +82,8 @@ func OnTask(r *engine.Round, by task.Author, action task.Action, ns string, id t
 	after, _ := factsOf(r, ns, id, action)
 	was, is := audit.Changed(before, after)
 	if was != nil || is != nil {
-		Record(r, audit.Entry{By: by, Action: action, Namespace: ns, Target: task.Target{Kind: task.OnTask, Name: id.String()}, Queue: queue, Before: was, After: is})
+		Record(r, audit.Entry{By: by, Action: action, Namespace: ns, Target: task.Target{Kind: task.OnTask, Name: id.String()}, Queue: queue,
+			Before: was, After: is})
 	}
 	return nil
 }
@@ -135,7 +137,8 @@ func CloseBreakers(r *engine.Round, by task.Author, ns, name, typ string) (n int
 			Type   string `json:"type"` // empty: all
 			Closed int    `json:"closed"`
 		}{typ, n})
-		Record(r, audit.Entry{By: by, Action: task.BreakerClosed, Namespace: ns, Target: task.Target{Kind: task.OnQueue, Name: name}, Queue: name, After: of})
+		Record(r, audit.Entry{By: by, Action: task.BreakerClosed, Namespace: ns, Target: task.Target{Kind: task.OnQueue, Name: name},
+			Queue: name, After: of})
 	}
 	return n, err
 }

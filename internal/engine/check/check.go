@@ -15,11 +15,13 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Namespace checks promise 9 for the rows of a namespace: it rebuilds every index, counter, lane and deadline, and the list of dead letters to
-// archive, from the execution states and compares them with what is stored. It returns the differences, at most 100.
+// Namespace checks promise 9 for the rows of a namespace: it rebuilds every index, counter, lane and deadline, and the
+// list of dead letters to archive, from the execution states and compares them with what is stored. It returns the
+// differences, at most 100.
 func Namespace(from store.Reader, ns string, policies []engine.Policy) []string {
-	c := &checker{rows: from, ns: ns, tasks: map[task.ID]*schema.Exec{}, want: map[string][]byte{}, counts: map[string]*schema.Counts{}, lanes: map[string]*laneCheck{}, stale: map[string]schema.LaneRow{}, swept: map[string]bool{},
-		counted: map[string]map[task.ID]bool{}, uniques: map[string]schema.UniqueRow{}, orders: map[keyName][]task.ID{}, zones: zonemap.Read(from, ns), shared: map[sharedDeadline]bool{}}
+	c := &checker{rows: from, ns: ns, tasks: map[task.ID]*schema.Exec{}, want: map[string][]byte{}, counts: map[string]*schema.Counts{},
+		lanes: map[string]*laneCheck{}, stale: map[string]schema.LaneRow{}, swept: map[string]bool{}, counted: map[string]map[task.ID]bool{},
+		uniques: map[string]schema.UniqueRow{}, orders: map[keyName][]task.ID{}, zones: zonemap.Read(from, ns), shared: map[sharedDeadline]bool{}}
 	c.readTasks()
 	for i := range policies {
 		if check := policies[i].Check; check != nil {
@@ -59,7 +61,8 @@ type checker struct {
 	findings []string
 }
 
-// sharedDeadline is a deadline of a task, or of a key, in a row that several share. Such a row may also list some whose deadline has changed.
+// sharedDeadline is a deadline of a task, or of a key, in a row that several share. Such a row may also list some whose
+// deadline has changed.
 type sharedDeadline struct {
 	at   store.Time
 	kind schema.DeadlineKind
@@ -164,7 +167,8 @@ func (c *checker) compareTables() {
 			c.Find("the buckets and breakers of queue %q are never forgotten", queue)
 		}
 	})
-	for _, tab := range []byte{schema.TableListed, schema.TableReady, schema.TableWaiting, schema.TableDead, schema.TableArchive, schema.TableUnique, schema.TableOrder} {
+	for _, tab := range []byte{schema.TableListed, schema.TableReady, schema.TableWaiting, schema.TableDead, schema.TableArchive,
+		schema.TableUnique, schema.TableOrder} {
 		c.Scan(tab, check)
 	}
 	for line, tab := range schema.Timelines {

@@ -8,8 +8,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// checkForgotten checks that the row of a forgotten task records how it ended, for as long as its request may be repeated. Only after that may a task
-// with its id exist again, created by the same request.
+// checkForgotten checks that the row of a forgotten task records how it ended, for as long as its request may be
+// repeated. Only after that may a task with its id exist again, created by the same request.
 func (c *checker) checkForgotten() {
 	schema.EachForgotten(c.rows, c.ns, func(id task.ID, row []byte) {
 		k, err := schema.DecodeKey(row)

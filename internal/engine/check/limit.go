@@ -9,8 +9,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// checkUses checks that each claimed task of a key is listed in the key's row or has its own row, and that each such row is of a claim or of a bucket
-// that is not full.
+// checkUses checks that each claimed task of a key is listed in the key's row or has its own row, and that each such
+// row is of a claim or of a bucket that is not full.
 func (c *checker) checkUses() {
 	c.Scan(schema.TableClaimed, func(k, _ []byte) {
 		at := string(schema.Table(c.ns, schema.TableUse)) + string(k[len(c.ns)+2:len(k)-17])

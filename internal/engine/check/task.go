@@ -87,12 +87,14 @@ func (c *checker) checkPrint(id task.ID, x *schema.Exec) {
 	if x.Print == 0 {
 		return // it is not dead, or died under a leader that stored none
 	}
-	if want := fingerprint.Of(x.Type, fingerprint.Normalize(schema.LastFailure(schema.ReadAttempts(c.rows, c.ns, id)).Message)); x.Print != want {
+	if want := fingerprint.Of(x.Type, fingerprint.Normalize(schema.LastFailure(schema.ReadAttempts(c.rows, c.ns, id)).Message)); x.Print !=
+		want {
 		c.Find("task %s has the fingerprint %s, that of its last failure is %s", id, fingerprint.Text(x.Print), fingerprint.Text(want))
 	}
 }
 
-// archives reports whether the task is a dead letter that waits for the archive: its archive row has replaced the deadline of its retention.
+// archives reports whether the task is a dead letter that waits for the archive: its archive row has replaced the
+// deadline of its retention.
 func (c *checker) archives(id task.ID, x *schema.Exec) bool {
 	if x.State != task.Dead && x.State != task.Poisoned {
 		return false

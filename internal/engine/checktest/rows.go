@@ -52,8 +52,8 @@ func (r *Rows) Find(format string, args ...any) {
 	r.found = append(r.found, fmt.Sprintf(format, args...))
 }
 
-// Expect fails the test unless the check reported exactly one disagreement that contains want (none if want is ""), and expected that many index
-// rows.
+// Expect fails the test unless the check reported exactly one disagreement that contains want (none if want is ""), and
+// expected that many index rows.
 func (r *Rows) Expect(t *testing.T, want string, rows int) {
 	t.Helper()
 	if want == "" && len(r.found) > 0 || want != "" && (len(r.found) != 1 || !strings.Contains(r.found[0], want)) {

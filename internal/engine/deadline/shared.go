@@ -8,13 +8,14 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Tasks of one round whose leases, or whose retentions, end at the same time share a row: nearly all claims and acks set such deadlines, and a row
-// for each, with its deletion, was half of what they wrote (decision 77). Keys of one round that end in the same second share a row too (decision
+// Tasks of one round whose leases, or whose retentions, end at the same time share a row: nearly all claims and acks
+// set such deadlines, and a row for each, with its deletion, was half of what they wrote (decision 77). Keys of one
+// round that end in the same second share a row too (decision
 // 81).
 //
-// A row lists its tasks when it is written and is never rewritten. So a listed task may have another deadline by now, or be gone; the reader of the
-// row checks the task. Every claimed task is listed in the row for the end of its lease, and every ended one in the row for the end of its
-// retention.
+// A row lists its tasks when it is written and is never rewritten. So a listed task may have another deadline by now,
+// or be gone; the reader of the row checks the task. Every claimed task is listed in the row for the end of its lease,
+// and every ended one in the row for the end of its retention.
 
 // MaxShared bounds the number of tasks, or keys, in a row.
 const MaxShared = 250
@@ -85,8 +86,8 @@ func (s *Shared) Seal(tx *store.Tx, t *Timelines) {
 	*s = Shared{}
 }
 
-// Leases maps the leases that a leader granted to their shared rows, by namespace and task, so that a row is deleted with its last lease. Rows
-// written by earlier leaders stay until they are due.
+// Leases maps the leases that a leader granted to their shared rows, by namespace and task, so that a row is deleted
+// with its last lease. Rows written by earlier leaders stay until they are due.
 type Leases map[string]map[task.ID]*Row
 
 // Begin adds a lease.

@@ -114,7 +114,8 @@ func (t *timeline) readDue(tx *store.Tx, line int, now store.Time, most Bounds, 
 	return out
 }
 
-// Advance makes the next round start after the last deadline of this one: before it there are only tombstones now, apart from what was set meanwhile.
+// Advance makes the next round start after the last deadline of this one: before it there are only tombstones now,
+// apart from what was set meanwhile.
 func (t *Timelines) Advance(line int, last schema.Deadline) {
 	if t[line].next > last.At {
 		key := append(last.Key(), 0)
@@ -133,8 +134,8 @@ func (t *Timelines) Skip(tx *store.Tx, line int, now store.Time) {
 
 // lookAhead returns a time before which a timeline has no deadline.
 //
-// Taking the first row after now would walk over the tombstones of all leases that ended early, a second's worth for each second of the lease. So it
-// looks at windows that grow while they cost little.
+// Taking the first row after now would walk over the tombstones of all leases that ended early, a second's worth for
+// each second of the lease. So it looks at windows that grow while they cost little.
 func lookAhead(tx *store.Tx, line int, from store.Time) store.Time {
 	const (
 		firstWindow = 100 * time.Millisecond

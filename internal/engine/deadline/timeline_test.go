@@ -25,7 +25,8 @@ func TestDeadlineSetWhileHandling(t *testing.T) {
 	}
 }
 
-// A deadline that is set for the time at which the next round begins may sort before those already handled there, and is handled all the same.
+// A deadline that is set for the time at which the next round begins may sort before those already handled there, and
+// is handled all the same.
 func TestDeadlineSetForTheNextRound(t *testing.T) {
 	for _, c := range []struct {
 		at, next store.Time

@@ -18,7 +18,8 @@ func (l Leases) Verify(from store.Reader) error {
 			v, _ := from.Get(row.Key)
 			d, _ := schema.ParseDeadline(row.Key, v)
 			x, err := schema.ReadExec(from, ns, id)
-			if err != nil || x.State != task.Claimed || x.Claim.Until != row.At || row.Namespace != ns || row.ids != nil || !slices.Contains(d.Shared, id) {
+			if err != nil || x.State != task.Claimed || x.Claim.Until != row.At || row.Namespace != ns || row.ids != nil ||
+				!slices.Contains(d.Shared, id) {
 				return fmt.Errorf("the lease of task %s in row %q: the task is %+v (%v), the row names %v", id, row.Key, x, err, d.Shared)
 			}
 		}

@@ -32,7 +32,7 @@ func whyAway(r *engine.Round, ns string, id task.ID, x *schema.Exec, carried fun
 		if f.State != schema.FollowerSent {
 			continue
 		}
-		if p, ok := outbox.Read(r.State(), ns, engine.RequestOf(id, uint64(i)+1)); ok { // #nosec G115 -- a few
+		if p, ok := outbox.Read(r.State(), ns, task.RequestOf(id, uint64(i)+1)); ok { // #nosec G115 -- a few
 			reasons = append(reasons, whyOnItsWay("its follower", p, carried(p.Request)))
 		}
 	}
@@ -48,7 +48,7 @@ func movingMessage(r *engine.Round, ns string, id task.ID) (p *outbox.Message, o
 		return len(movers) < maxMovers
 	})
 	for _, operation := range movers {
-		if p, ok = outbox.Read(r.State(), ns, engine.MoveRequest(id, operation)); ok {
+		if p, ok = outbox.Read(r.State(), ns, task.MoveRequest(id, operation)); ok {
 			return p, true
 		}
 	}
@@ -56,9 +56,11 @@ func movingMessage(r *engine.Round, ns string, id task.ID) (p *outbox.Message, o
 }
 
 func whyOnItsWay(what string, p *outbox.Message, c Delivery) Reason {
-	r := Reason{Code: task.WhyOnItsWay, Since: p.SentAt, Type: p.Spec.Type, Queue: p.Spec.Queue, Count: c.Tries, Error: task.Cut(c.Error, maxErrorShown),
-		Detail: fmt.Sprintf("%s, of type %q, has been on its way to queue %q since %s", what, p.Spec.Type, p.Spec.Queue, Clock(p.SentAt)),
-		Change: "nothing to do: it is retried until the queue has room and its shard answers; see " + queueCommand("show", p.Spec.Queue) + " and pawl cluster status"}
+	r := Reason{Code: task.WhyOnItsWay, Since: p.SentAt, Type: p.Spec.Type, Queue: p.Spec.Queue, Count: c.Tries,
+		Error: task.Cut(c.Error, maxErrorShown), Detail: fmt.Sprintf("%s, of type %q, has been on its way to queue %q since %s", what,
+			p.Spec.Type, p.Spec.Queue, Clock(p.SentAt)),
+		Change: "nothing to do: it is retried until the queue has room and its shard answers; see " + queueCommand("show", p.Spec.Queue) +
+			" and pawl cluster status"}
 	if c.Tries > 0 {
 		r.Detail += fmt.Sprintf("; %s failed", humanize.Count(c.Tries, "attempt"))
 	}

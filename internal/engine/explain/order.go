@@ -63,7 +63,8 @@ func whyBeside(queue, key string, claimed int, running []Runner) Reason {
 // whyOrder is the reason of ready tasks that each wait for a predecessor. It names the one that the oldest of them waits for.
 func (e *queueExplainer) whyOrder(n int64, oldest query.Behind) Reason {
 	w := Reason{Code: task.WhyKeyOrder, Count: n, Since: oldest.Since, Key: oldest.Key,
-		Detail: fmt.Sprintf("%s of queue %q %s for one before %s with the same key to end", humanize.Count(n, "task"), e.name, humanize.One(n, "waits", "wait"), humanize.One(n, "it", "them")),
+		Detail: fmt.Sprintf("%s of queue %q %s for one before %s with the same key to end", humanize.Count(n, "task"), e.name,
+			humanize.One(n, "waits", "wait"), humanize.One(n, "it", "them")),
 		Change: "wait until those before them end; to run more at once, use more keys"}
 	first, ok := schema.ReadFirst(e.from, e.ns, e.name, oldest.Key)
 	if oldest.Since == 0 || !ok {
@@ -75,7 +76,8 @@ func (e *queueExplainer) whyOrder(n int64, oldest query.Behind) Reason {
 	}
 	var state string
 	state, w.Running = firstOf(first.ID, x)
-	w.Detail += fmt.Sprintf("; the oldest has been ready since %s, and waits for the first of key %q, %s, %s", Clock(oldest.Since), oldest.Key, first.ID, state)
+	w.Detail += fmt.Sprintf("; the oldest has been ready since %s, and waits for the first of key %q, %s, %s", Clock(oldest.Since),
+		oldest.Key, first.ID, state)
 	w.Change = "wait until those before them end; why the first waits: " + taskCommand("explain", first.ID)
 	return w
 }

@@ -25,8 +25,9 @@ type QueueExplanation struct {
 	Claimable int64 // of the ready: not held back by a pause, a breaker or a limit
 	Claimed   int64
 	Waiting   int64 // scheduled and retrying
-	// Reasons are why ready tasks wait; Count is how many. A task that waits for several reasons is counted at each, except that of the reasons of
-	// its key only the first counts. For keys there is one reason per code, for types one per type.
+	// Reasons are why ready tasks wait; Count is how many. A task that waits for several reasons is counted at each,
+	// except that of the reasons of its key only the first counts. For keys there is one reason per code, for types one
+	// per type.
 	Reasons []Reason
 	Keys    []HeldKey // the keys with the most held tasks, up to maxKeysShown
 	// Idle are the types of ready tasks that no worker takes, the ones with the most tasks first, up to maxTypesShown.
@@ -92,16 +93,16 @@ func MemoryOf(r *engine.Round, ns, name string, workers func(queue string) Worke
 	return m, nil
 }
 
-// Queue explains what the ready tasks of a queue wait for. It reads only the state, so that no round waits for it: 100,000 keys are 100,000 lanes.
-// The copy of the leader's memory may be slightly older or newer than the state.
+// Queue explains what the ready tasks of a queue wait for. It reads only the state, so that no round waits for it:
+// 100,000 keys are 100,000 lanes. The copy of the leader's memory may be slightly older or newer than the state.
 func Queue(from store.Reader, ns, name string, m *Memory) (*QueueExplanation, error) {
 	row, ok := from.Get(schema.QueueKey(ns, schema.TableQueue, name))
 	if !ok {
 		return nil, task.NotFound("queue", name)
 	}
 	config := schema.Must(task.DecodeQueueConfig(row))
-	e := &queueExplainer{from: from, ns: ns, name: name, config: &config, m: m, keys: map[string]*keyState{}, types: map[string]int64{}, free: map[string]int64{},
-		count: map[task.Why]int64{}, pausedTypes: map[string]int64{}, broken: map[string]*brokenType{}}
+	e := &queueExplainer{from: from, ns: ns, name: name, config: &config, m: m, keys: map[string]*keyState{}, types: map[string]int64{},
+		free: map[string]int64{}, count: map[task.Why]int64{}, pausedTypes: map[string]int64{}, broken: map[string]*brokenType{}}
 	if row, ok = from.Get(schema.QueueKey(ns, schema.TableCounts, name)); ok {
 		e.counts = schema.Must(schema.DecodeCounts(row))
 	}
@@ -301,7 +302,8 @@ func (e *queueExplainer) whyKey(key string, k *keyState) (task.Why, store.Time) 
 func (e *queueExplainer) explain() *QueueExplanation {
 	c, behind := &e.counts, query.OldestBehind(e.from, e.ns, e.name)
 	out := &QueueExplanation{Ready: c.Ready[0] + c.Ready[1] + c.Ready[2], Claimed: c.Claimed, Waiting: c.Scheduled + c.Retrying,
-		NextDue: e.nextDue(), OldestReady: query.EarlierOf(e.oldest.Since(e.from, e.ns, e.name), behind.Since), MaxWait: e.config.Settings.MaxWait, Partial: e.partial}
+		NextDue: e.nextDue(), OldestReady: query.EarlierOf(e.oldest.Since(e.from, e.ns, e.name), behind.Since),
+		MaxWait: e.config.Settings.MaxWait, Partial: e.partial}
 	breakers := e.ofBreakers()
 	out.Claimable = out.Ready - e.held - c.Parked
 	if out.Ready == 0 {
@@ -399,7 +401,10 @@ func (e *queueExplainer) ofWorkers(out *QueueExplanation) {
 		out.Reasons = append(out.Reasons, why)
 	}
 	busy, unknown := alike{code: task.WhyWorkersBusy}, alike{code: task.WhyWorkersUnknown}
-	types := slices.SortedFunc(maps.Keys(e.types), func(a, b string) int { return cmp.Or(cmp.Compare(e.types[b], e.types[a]), cmp.Compare(a, b)) })
+	types := slices.SortedFunc(maps.Keys(e.types), func(a, b string) int {
+		return cmp.Or(cmp.Compare(e.types[b], e.types[a]),
+			cmp.Compare(a, b))
+	})
 	for _, typ := range types[:min(len(types), maxTypesLooked)] {
 		why := t.why(e.name, typ, e.counts.Claimed, e.m.Now)
 		switch {
@@ -463,8 +468,8 @@ func (e *queueExplainer) nextDue() (next store.Time) {
 	return next
 }
 
-// whyKeys is the reason if several keys hold tasks back; whyKeyFull and others are for a single key. Shared means that some of the keys have no
-// limit of their own.
+// whyKeys is the reason if several keys hold tasks back; whyKeyFull and others are for a single key. Shared means that
+// some of the keys have no limit of their own.
 func whyKeys(queue string, code task.Why, keys int, tasks int64, shared bool) Reason {
 	which := humanize.Count(int64(keys), "key")
 	flag := "--for-key KEY"
@@ -473,12 +478,15 @@ func whyKeys(queue string, code task.Why, keys int, tasks int64, shared bool) Re
 	}
 	switch code {
 	case task.WhyKeyPaused:
-		return Reason{Code: code, Count: tasks, Detail: fmt.Sprintf("%s of queue %q %s paused", which, queue, humanize.One(int64(keys), "is", "are")),
+		return Reason{Code: code, Count: tasks, Detail: fmt.Sprintf("%s of queue %q %s paused", which, queue,
+			humanize.One(int64(keys), "is", "are")),
 			Change: "resume them: " + queueCommand("resume", queue, "--key KEY")}
 	case task.WhyKeyMaxRunning:
-		return Reason{Code: code, Count: tasks, Detail: fmt.Sprintf("%s of queue %q %s as many tasks as %s", which, queue, humanize.One(int64(keys), "is running", "are running"), humanize.One(int64(keys), "its limit allows", "their limits allow")),
+		return Reason{Code: code, Count: tasks, Detail: fmt.Sprintf("%s of queue %q %s as many tasks as %s", which, queue,
+			humanize.One(int64(keys), "is running", "are running"), humanize.One(int64(keys), "its limit allows", "their limits allow")),
 			Change: "wait until some of them end, or raise the limit: " + queueCommand("set", queue, flag, "--max-running N")}
 	}
-	return Reason{Code: code, Count: tasks, Detail: fmt.Sprintf("%s of queue %q %s used up %s rate limit", which, queue, humanize.One(int64(keys), "has", "have"), humanize.One(int64(keys), "its", "their")),
+	return Reason{Code: code, Count: tasks, Detail: fmt.Sprintf("%s of queue %q %s used up %s rate limit", which, queue,
+		humanize.One(int64(keys), "has", "have"), humanize.One(int64(keys), "its", "their")),
 		Change: "wait for new tokens, or raise the rate: " + queueCommand("set", queue, flag, "--rate N/PERIOD")}
 }

@@ -22,8 +22,8 @@ func taskCommand(verb string, id task.ID, flags ...string) string {
 	return humanize.Command("task "+verb, []string{id.String()}, flags...)
 }
 
-// explained explains a task from its own row: how it runs, how it has ended, or when it is due. Last is its last ended attempt, or nil; most is the
-// number of the last possible attempt.
+// explained explains a task from its own row: how it runs, how it has ended, or when it is due. Last is its last ended
+// attempt, or nil; most is the number of the last possible attempt.
 func explained(id task.ID, x *schema.Exec, last *schema.Attempt, most int) *Explanation {
 	e := &Explanation{ID: id, Queue: x.Queue, Type: x.Type, Key: x.Key, State: x.State}
 	switch {
@@ -81,7 +81,8 @@ func whyEnded(id task.ID, x *schema.Exec, last *schema.Attempt) Reason {
 }
 
 func whyNotDue(id task.ID, x *schema.Exec, last *schema.Attempt, most int) Reason {
-	r := Reason{Code: task.WhyNotDue, Until: x.RunAt, Cause: "delay", Change: fmt.Sprintf("wait until %s, or run it now: %s", Clock(x.RunAt), taskCommand("run-now", id))}
+	r := Reason{Code: task.WhyNotDue, Until: x.RunAt, Cause: "delay", Change: fmt.Sprintf("wait until %s, or run it now: %s", Clock(x.RunAt),
+		taskCommand("run-now", id))}
 	switch {
 	case last == nil || last.Then != x.State || last.Outcome == task.OutcomeSnoozed && last.NextRunAt != x.RunAt:
 		r.Detail = fmt.Sprintf("it is scheduled for %s", Clock(x.RunAt))
@@ -134,7 +135,8 @@ func outcome(a *schema.Attempt) (text string) {
 
 // whyUnique is the reason of tasks that each wait for the holder of their unique key.
 func whyUnique(queue string, n int64) Reason {
-	detail := fmt.Sprintf("%s of queue %q %s for running tasks that hold the same unique keys", humanize.Count(n, "task"), queue, humanize.One(n, "waits", "wait"))
+	detail := fmt.Sprintf("%s of queue %q %s for running tasks that hold the same unique keys", humanize.Count(n, "task"), queue,
+		humanize.One(n, "waits", "wait"))
 	if n == 1 {
 		detail = "a running task holds its unique key"
 	}
@@ -162,14 +164,16 @@ func whyHeld(queue string, h task.Hold) Reason {
 	if h.Key != "" {
 		r.Code, what, name = task.WhyKeyPaused, "key", h.Key
 	}
-	r.Detail = fmt.Sprintf("%s %q of queue %q has been paused%s since %s%s", what, name, queue, byWhom(h.By), Clock(r.Since), because(h.Reason))
+	r.Detail = fmt.Sprintf("%s %q of queue %q has been paused%s since %s%s", what, name, queue, byWhom(h.By),
+		Clock(r.Since), because(h.Reason))
 	r.Change = "resume it: " + queueCommand("resume", queue, "--"+what+"="+name)
 	return r
 }
 
 func whyBreaker(queue string, i breaker.Info) Reason {
 	r := Reason{Code: task.WhyBreakerOpen, Type: i.Type, Since: i.Since, Until: i.Until, Cause: i.Reason(), Error: i.Error,
-		Detail: fmt.Sprintf("the circuit breaker of type %q in queue %q is %s; it opened at %s because %s", i.Type, queue, i.State, Clock(i.Since), i.Reason())}
+		Detail: fmt.Sprintf("the circuit breaker of type %q in queue %q is %s; it opened at %s because %s", i.Type, queue, i.State,
+			Clock(i.Since), i.Reason())}
 	byHand := "or close it now: " + queueCommand("close-breaker", queue, "--type="+i.Type)
 	if i.State == breaker.Open {
 		r.Change = fmt.Sprintf("at %s the breaker lets one task through as a probe; %s", Clock(i.Until), byHand)
@@ -179,7 +183,8 @@ func whyBreaker(queue string, i breaker.Info) Reason {
 	if i.Probe != (task.ID{}) {
 		r.Detail += fmt.Sprintf("; the probe now is %s", i.Probe)
 	}
-	r.Change = fmt.Sprintf("it closes when %s; %s", humanize.One(int64(i.Probes-i.Passed), "one more probe succeeds", fmt.Sprintf("%d more probes succeed in a row", i.Probes-i.Passed)), byHand)
+	r.Change = fmt.Sprintf("it closes when %s; %s", humanize.One(int64(i.Probes-i.Passed), "one more probe succeeds",
+		fmt.Sprintf("%d more probes succeed in a row", i.Probes-i.Passed)), byHand)
 	return r
 }
 
@@ -201,28 +206,32 @@ func whyQueueFull(queue string, c *task.QueueConfig, most, claimed int64, runnin
 
 func whyNamespaceFull(s task.Space) Reason {
 	return Reason{Code: task.WhyNamespaceMaxRunning, Limit: int(s.Share.Running),
-		Detail: fmt.Sprintf("the queues of namespace %q are running %s in this shard, where their share of %s is %d", s.Namespace, humanize.Count(s.Use.Running, "task"),
-			task.QuotaRunning, s.Share.Running),
+		Detail: fmt.Sprintf("the queues of namespace %q are running %s in this shard, where their share of %s is %d", s.Namespace,
+			humanize.Count(s.Use.Running, "task"), task.QuotaRunning, s.Share.Running),
 		Change: "wait until one of them ends, or raise the quota: " + humanize.Command("ns set", []string{s.Namespace}, "--max-running N")}
 }
 
 func whyQueueRate(queue string, c *task.QueueConfig, until, now store.Time) Reason {
 	rate := c.Settings.Rate
 	return Reason{Code: task.WhyQueueRate, Rate: rate, Until: until,
-		Detail: fmt.Sprintf("queue %q has used up its rate limit of %s%s; the next token comes at %s, in %s", queue, RateText(rate), share(c), Clock(until), until.Sub(now)),
+		Detail: fmt.Sprintf("queue %q has used up its rate limit of %s%s; the next token comes at %s, in %s", queue, RateText(rate), share(c),
+			Clock(until), until.Sub(now)),
 		Change: fmt.Sprintf("wait until %s, or raise the rate: %s", Clock(until), queueCommand("set", queue, "--rate N/PERIOD"))}
 }
 
 func whyKeyFull(queue, key string, most, claimed int, running []Runner) Reason {
 	return Reason{Code: task.WhyKeyMaxRunning, Key: key, Limit: most, Running: running,
-		Detail: fmt.Sprintf("key %q of queue %q is running %s%s, and its limit is %d", key, queue, humanize.Count(int64(claimed), "task"), by(running), most),
+		Detail: fmt.Sprintf("key %q of queue %q is running %s%s, and its limit is %d", key, queue, humanize.Count(int64(claimed), "task"),
+			by(running), most),
 		Change: "wait until one of them ends, or raise the limit: " + queueCommand("set", queue, "--for-key="+key, "--max-running N")}
 }
 
 func whyKeyRate(queue, key string, rate task.Rate, until, now store.Time) Reason {
 	return Reason{Code: task.WhyKeyRate, Key: key, Rate: rate, Until: until,
-		Detail: fmt.Sprintf("key %q of queue %q has used up its rate limit of %s; the next token comes at %s, in %s", key, queue, RateText(rate), Clock(until), until.Sub(now)),
-		Change: fmt.Sprintf("wait until %s, or raise the rate: %s", Clock(until), queueCommand("set", queue, "--for-key="+key, "--rate N/PERIOD"))}
+		Detail: fmt.Sprintf("key %q of queue %q has used up its rate limit of %s; the next token comes at %s, in %s", key, queue, RateText(rate),
+			Clock(until), until.Sub(now)),
+		Change: fmt.Sprintf("wait until %s, or raise the rate: %s", Clock(until), queueCommand("set", queue, "--for-key="+key,
+			"--rate N/PERIOD"))}
 }
 
 func whyDraining() Reason {

@@ -12,7 +12,8 @@ import (
 
 // A queue's explanation uses only the codes that package task lists, so that all of them have a place in the order.
 func TestReasonsAreOrdered(t *testing.T) {
-	for _, code := range []task.Why{whyDraining().Code, whyHeld("q", task.Hold{Key: "k"}).Code, whyHeld("q", task.Hold{Type: "t"}).Code, whyBreaker("q", breaker.Info{}).Code} {
+	for _, code := range []task.Why{whyDraining().Code, whyHeld("q", task.Hold{Key: "k"}).Code, whyHeld("q", task.Hold{Type: "t"}).Code,
+		whyBreaker("q", breaker.Info{}).Code} {
 		if code.Order() < 0 {
 			t.Errorf("code %s is missing from task.Whys", code)
 		}
@@ -28,7 +29,8 @@ func TestCommandsQuoteNames(t *testing.T) {
 	for _, r := range []struct{ change, want string }{
 		{whyHeld("q", task.Hold{Key: evil}).Change, "resume it: pawl queue resume q --key=" + word},
 		{whyHeld("-q", task.Hold{Type: evil}).Change, "resume it: pawl queue resume --type=" + word + " -- -q"},
-		{whyBreaker("q", breaker.Info{Type: evil, State: breaker.Probing, Probes: 1}).Change, "or close it now: pawl queue close-breaker q --type=" + word},
+		{whyBreaker("q", breaker.Info{Type: evil, State: breaker.Probing, Probes: 1}).Change,
+			"or close it now: pawl queue close-breaker q --type=" + word},
 		{whyKeyFull("q", evil, 1, 1, nil).Change, "raise the limit: pawl queue set q --for-key=" + word + " --max-running N"},
 		{whyKeyRate("q", evil, task.Rate{}, 0, 0).Change, "raise the rate: pawl queue set q --for-key=" + word + " --rate N/PERIOD"},
 		{whyQueuePaused("-q", c).Change, "resume it: pawl queue resume -- -q"},

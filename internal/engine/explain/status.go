@@ -40,8 +40,9 @@ const MaxExamined = 200
 // newDeadEach bounds the new dead letters counted per queue, and newDeadAll those of all queues, but at least one per queue is counted.
 const newDeadEach, newDeadAll = 10_000, 50_000
 
-// QueueStatuses returns the status of all queues that ever had a task. Dead letters that ended at since or later count as new. Ready are the queues
-// with ready tasks, those with the most first; the caller should examine the first MaxExamined of them. It reads only the state.
+// QueueStatuses returns the status of all queues that ever had a task. Dead letters that ended at since or later count
+// as new. Ready are the queues with ready tasks, those with the most first; the caller should examine the first
+// MaxExamined of them. It reads only the state.
 func QueueStatuses(from store.Reader, since store.Time) (all []*QueueStatus, ready []*QueueStatus, err error) {
 	var bad error
 	from.Scan([]byte{schema.TableCounts}, []byte{schema.TableCounts + 1}, func(k, v []byte) bool {
@@ -51,8 +52,8 @@ func QueueStatuses(from store.Reader, since store.Time) (all []*QueueStatus, rea
 			bad = cmp.Or(err, fmt.Errorf("counts row %q: unknown format", k))
 			return false
 		}
-		s := &QueueStatus{Namespace: names[0], Queue: names[1], Scheduled: c.Scheduled, Ready: c.Ready[0] + c.Ready[1] + c.Ready[2], Claimed: c.Claimed,
-			Retrying: c.Retrying, Dead: c.Dead, Poisoned: c.Poisoned}
+		s := &QueueStatus{Namespace: names[0], Queue: names[1], Scheduled: c.Scheduled, Ready: c.Ready[0] + c.Ready[1] + c.Ready[2],
+			Claimed: c.Claimed, Retrying: c.Retrying, Dead: c.Dead, Poisoned: c.Poisoned}
 		all = append(all, s)
 		if s.Ready > 0 {
 			ready = append(ready, s)
@@ -70,7 +71,8 @@ func QueueStatuses(from store.Reader, since store.Time) (all []*QueueStatus, rea
 	return all, ready, bad
 }
 
-// countNewDead counts the dead letters that ended at since or later, at most that many. Those that have since been replayed or discarded have no row.
+// countNewDead counts the dead letters that ended at since or later, at most that many. Those that have since been
+// replayed or discarded have no row.
 func (s *QueueStatus) countNewDead(from store.Reader, since store.Time, most int64) {
 	prefix := schema.StatePrefix(s.Namespace, schema.TableDead, s.Queue, task.Dead)
 	from.Scan(schema.TimedKey(slices.Clone(prefix), since, task.ID{}), schema.After(prefix), func(_, _ []byte) bool {

@@ -43,8 +43,9 @@ type Reason struct {
 	Rate    task.Rate
 	Running []Runner // up to maxRunners of the tasks that use up the limit, the probe of a breaker, or the running task itself
 	Types   []string // types that workers take, up to maxTypesShown
-	// Count is the number of tasks that go first (for other_keys, of keys; for on_its_way, of failed tries), and in a queue's explanation the number
-	// of ready tasks that wait for this reason. More means that there are more than were counted.
+	// Count is the number of tasks that go first (for other_keys, of keys; for on_its_way, of failed tries), and in a
+	// queue's explanation the number of ready tasks that wait for this reason. More means that there are more than were
+	// counted.
 	Count int64
 	More  bool
 }
@@ -66,9 +67,10 @@ const (
 	maxErrorShort = 200   // bytes of the error within a detail
 )
 
-// Task explains a task from the state and the leader's memory, and changes neither. Workers returns what is known of the workers of a queue, and
-// carried what the sender has seen of a message.
-func Task(r *engine.Round, ns string, id task.ID, workers func(queue string) Workers, carried func(message task.ID) Delivery) (*Explanation, error) {
+// Task explains a task from the state and the leader's memory, and changes neither. Workers returns what is known of
+// the workers of a queue, and carried what the sender has seen of a message.
+func Task(r *engine.Round, ns string, id task.ID, workers func(queue string) Workers, carried func(message task.ID) Delivery) (*Explanation,
+	error) {
 	x, err := r.Exec(ns, id)
 	if err != nil {
 		return nil, err
@@ -84,13 +86,15 @@ func Task(r *engine.Round, ns string, id task.ID, workers func(queue string) Wor
 	if q == nil || !x.State.Waiting() {
 		return out, nil
 	}
-	e := &explainer{r: r, q: q, ns: ns, id: id, x: x, at: r.Position(q, x), config: q.Config(), workers: workers(x.Queue), reasons: out.Reasons}
+	e := &explainer{r: r, q: q, ns: ns, id: id, x: x, at: r.Position(q, x), config: q.Config(), workers: workers(x.Queue),
+		reasons: out.Reasons}
 	e.at.Takes = e.workers.takenWith(x.Type, r.Now())
 	for _, blocks := range blockers {
 		blocks(e)
 	}
 	if len(e.reasons) == 0 {
-		e.add(Reason{Code: task.WhyNext, Detail: fmt.Sprintf("nothing holds it back: the next claim for queue %q and type %q gets it", x.Queue, x.Type),
+		e.add(Reason{Code: task.WhyNext, Detail: fmt.Sprintf("nothing holds it back: the next claim for queue %q and type %q gets it", x.Queue,
+			x.Type),
 			Change: "wait for a worker with a free slot"})
 	}
 	out.Reasons = e.reasons
@@ -257,7 +261,8 @@ func (e *explainer) higherPriority() {
 		return
 	}
 	tasks := over(more) + humanize.Count(n, "task")
-	detail := fmt.Sprintf("%s of higher priority %s ready in queue %q and %s first", tasks, humanize.One(n, "is", "are"), e.x.Queue, humanize.One(n, "runs", "run"))
+	detail := fmt.Sprintf("%s of higher priority %s ready in queue %q and %s first", tasks, humanize.One(n, "is", "are"), e.x.Queue,
+		humanize.One(n, "runs", "run"))
 	if w := e.config.Settings.Weights; e.config.Settings.Weighted() {
 		detail = fmt.Sprintf("%s of higher priority %s ready in queue %q, where priorities share the claims by their weights: %d, %d, %d",
 			tasks, humanize.One(n, "is", "are"), e.x.Queue, w[0], w[1], w[2])
@@ -289,7 +294,8 @@ func (e *explainer) otherKeys() {
 	}
 	e.add(Reason{Code: task.WhyOtherKeys, Key: e.x.Key, Count: int64(n), More: more,
 		Detail: fmt.Sprintf("%s%s of queue %q %s used less worker time than %s and %s first",
-			over(more), humanize.Count(int64(n), "other key"), e.x.Queue, humanize.One(int64(n), "has", "have"), whose, humanize.One(int64(n), "goes", "go")),
+			over(more), humanize.Count(int64(n), "other key"), e.x.Queue, humanize.One(int64(n), "has", "have"), whose,
+			humanize.One(int64(n), "goes", "go")),
 		Change: change})
 }
 
@@ -306,7 +312,8 @@ func (e *explainer) olderTasks() {
 	if n > sameType {
 		detail += fmt.Sprintf(": %d of its type, %d of other types", sameType, n-sameType)
 	}
-	e.add(Reason{Code: task.WhyOlderTasks, Key: e.x.Key, Count: int64(n), More: more, Detail: detail, Change: e.raise("wait until they have run, or start more workers")})
+	e.add(Reason{Code: task.WhyOlderTasks, Key: e.x.Key, Count: int64(n), More: more, Detail: detail,
+		Change: e.raise("wait until they have run, or start more workers")})
 }
 
 // keyRunners returns claimed tasks of the task's key.

@@ -12,8 +12,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Workers is what is known of the workers that take tasks of a queue. The leader of the shard sees all claims, but a worker makes none while its
-// slots are in use or other queues keep it busy. The nodes know of such workers.
+// Workers is what is known of the workers that take tasks of a queue. The leader of the shard sees all claims, but a
+// worker makes none while its slots are in use or other queues keep it busy. The nodes know of such workers.
 type Workers struct {
 	Since    store.Time // Polls includes all claims since then
 	Polls    []Poll     // one per set of types
@@ -27,8 +27,8 @@ type Poll struct {
 	Waiting bool     // a claim is waiting at the moment
 	Last    store.Time
 	Worker  string // that polled last; "" if the claim spanned several shards
-	// Called is the time of the last single call, and Caller who made it. A caller may name other queues in its next call and these again in the one
-	// after that, but the nodes remember only the last call.
+	// Called is the time of the last single call, and Caller who made it. A caller may name other queues in its next call
+	// and these again in the one after that, but the nodes remember only the last call.
 	Called store.Time
 	Caller string
 }
@@ -36,8 +36,8 @@ type Poll struct {
 // askedLately is how long a worker that polls by single calls is expected to poll again.
 const askedLately = 5 * time.Minute
 
-// again returns when a worker that may poll again polled last, and its name. It returns 0 if there is no such worker apart from those that the nodes
-// would report. A node that has started since does not know who was connected to it.
+// again returns when a worker that may poll again polled last, and its name. It returns 0 if there is no such worker
+// apart from those that the nodes would report. A node that has started since does not know who was connected to it.
 func (a *Poll) again(t *Workers, now store.Time) (store.Time, string) {
 	switch lately := now.Add(-askedLately); {
 	case a.Last >= lately && a.Last <= now.Add(-t.Workers.Known):
@@ -181,7 +181,8 @@ func (o *workersOf) what() string {
 func (o *workersOf) whyBusy() Reason {
 	g := &o.workers
 	n := int64(g.Connected + g.Callers)
-	detail := fmt.Sprintf("%s %s %s, but %s free", humanize.Count(n, "worker"), humanize.One(n, "handles", "handle"), o.what(), humanize.One(n, "it is not", "none of them is"))
+	detail := fmt.Sprintf("%s %s %s, but %s free", humanize.Count(n, "worker"), humanize.One(n, "handles", "handle"), o.what(),
+		humanize.One(n, "it is not", "none of them is"))
 	if g.Connected > 0 {
 		detail += fmt.Sprintf(": %d of %s %s in use", g.Busy, humanize.Count(int64(g.Slots), "slot"), humanize.One(int64(g.Busy), "is", "are"))
 	}
@@ -194,7 +195,8 @@ func (o *workersOf) whyBusy() Reason {
 // whyAskedBefore is the reason if a worker is not connected but may poll again.
 func (o *workersOf) whyAskedBefore() Reason {
 	return Reason{Code: task.WhyWorkersBusy, Since: o.asked,
-		Detail: fmt.Sprintf("no connected worker handles %s, but one%s polled for it at %s and may poll again", o.what(), named(o.asker), Clock(o.asked)),
+		Detail: fmt.Sprintf("no connected worker handles %s, but one%s polled for it at %s and may poll again", o.what(),
+			named(o.asker), Clock(o.asked)),
 		Change: "wait for it to poll again, or start more workers"}
 }
 
@@ -206,7 +208,8 @@ func (t *Workers) whyUnknown(o *workersOf, claimed int64) Reason {
 		r.Detail = fmt.Sprintf("it is not known whether a worker handles %s: %s %s the queue, with too many different sets of types to list",
 			o.what(), humanize.Count(int64(o.unlisted), "worker"), humanize.One(int64(o.unlisted), "serves", "serve"))
 	case len(t.Workers.Silent) > 0:
-		r.Detail = fmt.Sprintf("it is not known whether a worker handles %s: %s did not answer, and no worker at the other nodes does", o.what(), nodesText(t.Workers.Silent))
+		r.Detail = fmt.Sprintf("it is not known whether a worker handles %s: %s did not answer, and no worker at the other nodes does", o.what(),
+			nodesText(t.Workers.Silent))
 		r.Change = "check the nodes: pawl cluster status"
 	default:
 		r.Detail = fmt.Sprintf("no worker is known to serve queue %q, but %s of it %s: whoever holds %s may claim more, or may be gone",
@@ -243,13 +246,15 @@ func (t *Workers) whyNoWorker(o *workersOf, now store.Time) Reason {
 	if o.last != nil {
 		detail += fmt.Sprintf("; the last one%s polled at %s", named(o.last.Worker), Clock(o.last.Last))
 	}
-	return Reason{Code: task.WhyNoWorker, Detail: detail + t.awayText(), Change: o.resume() + fmt.Sprintf("start a worker for queue %q", o.queue)}
+	return Reason{Code: task.WhyNoWorker, Detail: detail + t.awayText(), Change: o.resume() + fmt.Sprintf("start a worker for queue %q",
+		o.queue)}
 }
 
 // restingText describes workers that would take the task if they were not quiet or draining.
 func (o *workersOf) restingText() (text string) {
 	if n := int64(o.workers.Quiet); n > 0 {
-		text += fmt.Sprintf("; %s that would handle it %s quiet%s", humanize.Count(n, "worker"), humanize.One(n, "is", "are"), named(o.workers.Named))
+		text += fmt.Sprintf("; %s that would handle it %s quiet%s", humanize.Count(n, "worker"), humanize.One(n, "is", "are"),
+			named(o.workers.Named))
 	}
 	if n := int64(o.workers.Draining); n > 0 {
 		text += fmt.Sprintf("; %s that would handle it %s", humanize.Count(n, "worker"), humanize.One(n, "is draining", "are draining"))
@@ -269,7 +274,8 @@ func (t *Workers) awayText() string {
 	if len(t.Workers.Away) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %s away, so the workers connected there are not known", nodesText(t.Workers.Away)+humanize.One(int64(len(t.Workers.Away)), " is", " are"))
+	return fmt.Sprintf("; %s away, so the workers connected there are not known", nodesText(t.Workers.Away)+
+		humanize.One(int64(len(t.Workers.Away)), " is", " are"))
 }
 
 func nodesText(names []string) string {

@@ -6,8 +6,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// A fingerprint identifies failures of one task type with the same normalized message. It is computed when a task dies and stored in its row and in
-// the index of the dead, so that dead letters can be counted by it without being read.
+// A fingerprint identifies failures of one task type with the same normalized message. It is computed when a task dies
+// and stored in its row and in the index of the dead, so that dead letters can be counted by it without being read.
 
 // Of returns the fingerprint of a task type's failures with a normalized message.
 func Of(typ, message string) uint64 {

@@ -32,7 +32,8 @@ func TestNormalize(t *testing.T) {
 	}
 }
 
-// The messages of each paragraph of the file are of one group, and those of different paragraphs are of different groups, as people see them.
+// The messages of each paragraph of the file are of one group, and those of different paragraphs are of different
+// groups, as people see them.
 func TestMessagesAreGroupedAsPeopleDo(t *testing.T) {
 	file, err := os.ReadFile("testdata/messages.txt")
 	if err != nil {
@@ -62,9 +63,10 @@ func TestMessagesAreGroupedAsPeopleDo(t *testing.T) {
 
 func FuzzNormalize(f *testing.F) {
 	const id = "01890a5d-ac96-774b-bcce-b302099a8057"
-	for _, s := range []string{"", id, "x" + id, id + "x", "7-" + id, id + "-7", "_" + id, `"` + id, "0x", "0x1", "0xg1", "a0x12", "é0x12é", "12345678", "1234567",
-		"abcdef0123456", "a1b2c3d4e5", "a_12345678", `"a" 'b" c' "`, `'"'"'`, "a\x00\xff1\xfe2", strings.Repeat("é", 160), strings.Repeat("x", 299) + "€",
-		strings.Repeat(`"`, 3001), strings.Repeat("1 ", 1500), strings.Repeat("ab1 ", 500), "http://?", "a@b.c", "::", "v", "v1", "[::1]", "1:2:3:4:5:6", "://?x y?z"} {
+	for _, s := range []string{"", id, "x" + id, id + "x", "7-" + id, id + "-7", "_" + id, `"` + id, "0x", "0x1", "0xg1", "a0x12", "é0x12é",
+		"12345678", "1234567", "abcdef0123456", "a1b2c3d4e5", "a_12345678", `"a" 'b" c' "`, `'"'"'`, "a\x00\xff1\xfe2", strings.Repeat("é", 160),
+		strings.Repeat("x", 299) + "€", strings.Repeat(`"`, 3001), strings.Repeat("1 ", 1500), strings.Repeat("ab1 ", 500), "http://?", "a@b.c",
+		"::", "v", "v1", "[::1]", "1:2:3:4:5:6", "://?x y?z"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -79,9 +81,10 @@ func FuzzNormalize(f *testing.F) {
 }
 
 func BenchmarkNormalize(b *testing.B) {
-	for name, message := range map[string]string{"usual": "dial tcp 10.0.0.7:5432: connect: connection refused (order 01890a5d-ac96-774b-bcce-b302099a8057) for req_4877840d",
-		"dots": strings.Repeat("a.", maxRead/2), "colons": strings.Repeat("a:", maxRead/2), "urls": strings.Repeat("://", maxRead/3), "quotes": strings.Repeat("a '", maxRead/3),
-		"numbers": strings.Repeat("1.", maxRead/2)} {
+	for name, message := range map[string]string{"usual": "dial tcp 10.0.0.7:5432: connect: connection refused (order " +
+		"01890a5d-ac96-774b-bcce-b302099a8057) for req_4877840d",
+		"dots": strings.Repeat("a.", maxRead/2), "colons": strings.Repeat("a:", maxRead/2), "urls": strings.Repeat("://", maxRead/3),
+		"quotes": strings.Repeat("a '", maxRead/3), "numbers": strings.Repeat("1.", maxRead/2)} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				Normalize(message)

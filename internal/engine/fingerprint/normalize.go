@@ -34,7 +34,8 @@ type normalizer struct {
 	before string // the last word
 	open   [3]bool
 
-	// Where runs of characters end that may be, or begin, an address or an id. They are found once, so that a message costs no more than its length.
+	// Where runs of characters end that may be, or begin, an address or an id. They are found once, so that a message
+	// costs no more than its length.
 	local, email int // what may stand before an @, and the e-mail address that it begins; 0: none
 	hexes        int // hexadecimal digits, colons and points
 	encoded      int // digits of base64
@@ -194,7 +195,8 @@ func (n *normalizer) ipv6() int {
 	if _, err := netip.ParseAddr(text); err == nil && strings.IndexByte(text, ':') >= 0 {
 		return len(text)
 	}
-	if len(text) == 17 && strings.Count(text, ":") == 5 && text[2] == ':' && text[5] == ':' && text[8] == ':' && text[11] == ':' && text[14] == ':' {
+	if len(text) == 17 && strings.Count(text, ":") == 5 && text[2] == ':' && text[5] == ':' && text[8] == ':' &&
+		text[11] == ':' && text[14] == ':' {
 		return len(text)
 	}
 	return 0
@@ -261,7 +263,8 @@ func isName(word string) bool {
 	return names[string(w)]
 }
 
-// isCode reports whether a word is the number of an error after one that says so: a status, an exit code, an SQLSTATE. read is what comes before it.
+// isCode reports whether a word is the number of an error after one that says so: a status, an exit code, an SQLSTATE.
+// read is what comes before it.
 func isCode(before, word, read string) bool {
 	if len(word) > 5 || countDigits(word) == 0 {
 		return false
@@ -296,8 +299,8 @@ func isAmount(word string) bool {
 	return true
 }
 
-// isID reports whether a word of letters and digits looks as if a program has made it up: it is hexadecimal, has digits in several places, or its
-// letters form no words.
+// isID reports whether a word of letters and digits looks as if a program has made it up: it is hexadecimal, has digits
+// in several places, or its letters form no words.
 func isID(s string) bool {
 	n := countDigits(s)
 	if n > 0 && len(s) >= 6 && span(s, isHex) == len(s) {

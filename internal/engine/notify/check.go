@@ -18,7 +18,8 @@ func check(c engine.Checker) {
 		case err != nil || !ok:
 			c.Find("notification %q can't be read (%v)", k, err)
 			return
-		case t.count < 0, t.count > 0 && t.first == 0, t.first > t.last, t.count == 0 && t.sent == task.ID{}, len(t.samples) > task.NotificationSamples:
+		case t.count < 0, t.count > 0 && t.first == 0, t.first > t.last, t.count == 0 && t.sent == task.ID{},
+			len(t.samples) > task.NotificationSamples:
 			c.Find("notification %q: %d from %d to %d, %d samples", k, t.count, t.first, t.last, len(t.samples))
 		}
 		c.ExpectRow(schema.DeadlineKey(t.closes, schema.OnNotification, c.Namespace(), rest), nil)

@@ -37,7 +37,8 @@ func TestCheck(t *testing.T) {
 		key, value []byte
 		want       string
 	}{
-		{"no queue", append(schema.Table(checktest.NS, schema.TableNotification), "task.dead\x00"...), (&tally{sent: sent}).encode(), "can't be read"},
+		{"no queue", append(schema.Table(checktest.NS, schema.TableNotification), "task.dead\x00"...), (&tally{sent: sent}).encode(),
+			"can't be read"},
 		{"no row", subject{checktest.NS, task.NotifyDead, "q"}.key(), []byte{0xff}, "can't be read"},
 		{"no sample", subject{checktest.NS, task.NotifyDead, "q"}.key(), withSample("{"), "can't be read"},
 		{"an empty watch", watchKey(checktest.NS), nil, "watch"},

@@ -25,9 +25,10 @@ var Policy = engine.Policy{
 	Due: map[schema.DeadlineKind]func(*engine.Round, schema.Deadline){schema.OnNotification: due},
 }
 
-// Events for webhooks are gathered here, in the very log entry that causes them: one row, a tally, for each kind and queue with events, however many
-// tasks die. When the tally closes, its contents become a message for the system shard, and the row pauses for a while before it sends the next.
-// Without a webhook that subscribes to an event there is neither a row nor a read.
+// Events for webhooks are gathered here, in the very log entry that causes them: one row, a tally, for each kind and
+// queue with events, however many tasks die. When the tally closes, its contents become a message for the system shard,
+// and the row pauses for a while before it sends the next. Without a webhook that subscribes to an event there is
+// neither a row nor a read.
 
 const (
 	// settleTime is how long the first event waits for others to be sent with it.
@@ -219,8 +220,8 @@ func gatherDeaths(r *engine.Round) {
 	}
 	for gathered, some := range newest {
 		for _, t := range some {
-			gathered.samples = append(gathered.samples, task.NotificationSample{At: r.Now().Time(), Task: t.ID.String(), Type: t.To.Type, Reason: t.To.Reason,
-				Error: task.FirstLine(t.Failure.Message), Attempt: t.Attempt()})
+			gathered.samples = append(gathered.samples, task.NotificationSample{At: r.Now().Time(), Task: t.ID.String(), Type: t.To.Type,
+				Reason: t.To.Reason, Error: task.FirstLine(t.Failure.Message), Attempt: t.Attempt()})
 		}
 		gathered.samples = task.LastSamples(gathered.samples)
 		last := some[len(some)-1]
@@ -285,8 +286,8 @@ func touchTally(r *engine.Round, t *tally) {
 	}
 }
 
-// due sends a tally to the system shard, or deletes one whose pause is over without new events. The previous message must have been delivered, so
-// that the system shard gets them in order and can detect repeats.
+// due sends a tally to the system shard, or deletes one whose pause is over without new events. The previous message
+// must have been delivered, so that the system shard gets them in order and can detect repeats.
 func due(r *engine.Round, d schema.Deadline) {
 	kind, queue, ok := bytes.Cut(d.Rest, []byte{0})
 	if !ok {
@@ -329,5 +330,5 @@ func (t *tally) notification(seq int64) *task.Notification {
 func (t *tally) message() task.ID {
 	var name task.ID
 	binary.BigEndian.PutUint64(name[8:], xxhash.Sum64(t.key()))
-	return engine.RequestOf(name, uint64(t.first))
+	return task.RequestOf(name, uint64(t.first))
 }

@@ -10,7 +10,8 @@ import (
 
 // A watch remembers its answers, for as many queues as there may be.
 func TestWatchRemembers(t *testing.T) {
-	w := &watch{Watch: task.Watch{Rules: []task.WatchRule{{Kinds: task.NotificationKinds, Queues: []string{"q*"}}}}, wanted: map[subject]bool{}}
+	w := &watch{Watch: task.Watch{Rules: []task.WatchRule{{Kinds: task.NotificationKinds, Queues: []string{"q*"}}}},
+		wanted: map[subject]bool{}}
 	most := 0
 	for i := range maxWanted + 2 {
 		if !w.wants(subject{"ns", task.NotifyDead, fmt.Sprintf("q%d", i)}) || w.wants(subject{"ns", task.NotifyDead, "other"}) {
@@ -26,7 +27,8 @@ func TestWatchRemembers(t *testing.T) {
 // Notifications at different times, or of different subjects, are different messages.
 func TestMessages(t *testing.T) {
 	seen := map[task.ID]bool{}
-	for _, name := range []subject{{"ns", task.NotifyDead, "q"}, {"ns", task.NotifyDead, "r"}, {"ns", task.NotifyPoisoned, "q"}, {"other", task.NotifyDead, "q"}} {
+	for _, name := range []subject{{"ns", task.NotifyDead, "q"}, {"ns", task.NotifyDead, "r"}, {"ns", task.NotifyPoisoned, "q"},
+		{"other", task.NotifyDead, "q"}} {
 		for _, first := range []store.Time{1, 2} {
 			a, b := tally{subject: name, first: first}, tally{subject: name, first: first, count: 7}
 			if a.message() != b.message() || seen[a.message()] {

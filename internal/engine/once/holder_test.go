@@ -10,8 +10,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A hold belongs to one claim of one task: neither to a later claim of the task, nor to a claim with the same fence in another epoch, nor to another
-// task's.
+// A hold belongs to one claim of one task: neither to a later claim of the task, nor to a claim with the same fence in
+// another epoch, nor to another task's.
 func TestHolderIsOneClaim(t *testing.T) {
 	h := Holder{ID: task.ID{1}, Fence: 2, Nonce: 3, Worker: "w"}
 	for what, c := range map[string]struct {

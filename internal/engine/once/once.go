@@ -16,19 +16,20 @@ var Policy = engine.Policy{
 	Due:   map[schema.DeadlineKind]func(*engine.Round, schema.Deadline){schema.OnOnce: ends},
 }
 
-// A once key stands for an effect that must happen only once, whichever task of the queue performs it. Its row names the holder while the effect is
-// in progress, and then the result until that expires.
+// A once key stands for an effect that must happen only once, whichever task of the queue performs it. Its row names
+// the holder while the effect is in progress, and then the result until that expires.
 //
-// A hold has no lease of its own: it is valid as long as the claim that took it. Readers check whether that claim still holds, so that nothing needs
-// to be released, extended or cleaned up in time, and a hold can't outlive a crash.
+// A hold has no lease of its own: it is valid as long as the claim that took it. Readers check whether that claim still
+// holds, so that nothing needs to be released, extended or cleaned up in time, and a hold can't outlive a crash.
 //
 //	begin ─▶ held by the claim ──finish──▶ done ──its time is over──▶ no row
 //	            │         ▲
 //	            │         └─ begin by another claim, once this one has ended
 //	            └─ abandon ─▶ no row
 //
-// If the task and the key are in the same shard, all of that is decided in one log entry. If not, the router first has the task's shard confirm the
-// claim, and asks the holder's shard whether a hold is still valid: once a claim has ended, it stays ended.
+// If the task and the key are in the same shard, all of that is decided in one log entry. If not, the router first has
+// the task's shard confirm the claim, and asks the holder's shard whether a hold is still valid: once a claim has
+// ended, it stays ended.
 
 // Verb is an operation on a once key.
 type Verb uint8
@@ -48,8 +49,8 @@ type Call struct {
 	Result []byte        // of Finish: a JSON value
 	TTL    time.Duration // of Finish: how long the result is kept
 
-	// Routed is the version of the queue by which this shard was chosen for the key. 0: it was not; this is the task's shard, which answers Away if
-	// the key may be elsewhere.
+	// Routed is the version of the queue by which this shard was chosen for the key. 0: it was not; this is the task's
+	// shard, which answers Away if the key may be elsewhere.
 	Routed uint64
 	// Left says that by that version the key's slot has left this shard, which answers when its copy of the queue says so too.
 	Left bool
@@ -105,8 +106,9 @@ const (
 
 // Do runs a verb on a once key.
 //
-// Errors: those of a stale claim; wrong_state if the claim finishes a key that it does not hold; ErrSlotMoved if the key has no row here and its slot
-// is in another shard; ErrUnknownQueue, also if the copy of the queue is too old for a shard that the slot has left.
+// Errors: those of a stale claim; wrong_state if the claim finishes a key that it does not hold; ErrSlotMoved if the
+// key has no row here and its slot is in another shard; ErrUnknownQueue, also if the copy of the queue is too old for a
+// shard that the slot has left.
 func Do(r *engine.Round, c *Call) (Answer, error) {
 	by, q, err := caller(r, c)
 	if err != nil {
@@ -284,8 +286,8 @@ func (k *lookup) notHeld(why string) error {
 		Message: fmt.Sprintf("%s %q of task %q at fence %d: %s", k.c.Verb, k.c.Key, k.c.Hold.ID, k.c.Hold.Token.Fence, why)}
 }
 
-// takenOver returns the error for a claim when another one has the key. A claim of this shard that still holds its task never had the key; one of
-// another shard may have ended and lost it.
+// takenOver returns the error for a claim when another one has the key. A claim of this shard that still holds its task
+// never had the key; one of another shard may have ended and lost it.
 func (k *lookup) takenOver() error {
 	h := &k.row.holder
 	how := "is held by"
@@ -300,8 +302,8 @@ func (k *lookup) takenOver() error {
 		Message: fmt.Sprintf("%s %q of task %q at fence %d: %s", k.c.Verb, k.c.Key, k.c.Hold.ID, k.c.Hold.Token.Fence, why)}
 }
 
-// ends deletes an expired row. A hold whose claim still holds its task is kept: the shard had no leader when the run should have ended, and the claim
-// was extended.
+// ends deletes an expired row. A hold whose claim still holds its task is kept: the shard had no leader when the run
+// should have ended, and the claim was extended.
 func ends(r *engine.Round, d schema.Deadline) {
 	key := append(schema.Table(d.Namespace, schema.TableOnce), d.Rest...)
 	value, ok := r.Tx().Get(key)

@@ -31,7 +31,7 @@ func moveAway(r *engine.Round, ns string, c *StepCall, t Selected, x *schema.Exe
 	}
 	old := r.Change(ns, t.ID, x)
 	old.Finish(task.Discarded, task.ReasonMoved)
-	r.Send(ns, &outbox.Message{Request: engine.MoveRequest(t.ID, c.Operation), Spec: spec, From: outbox.Origin{Operation: c.Operation}})
+	r.Send(ns, &outbox.Message{Request: task.MoveRequest(t.ID, c.Operation), Spec: spec, From: outbox.Origin{Operation: c.Operation}})
 }
 
 // admitMoved records the origin of a task that was moved here, and stores its checkpoint.
@@ -99,7 +99,7 @@ func restoreMoved(r *engine.Round, ns string, p *outbox.Message) {
 	if q := r.Queue(ns, x.Queue); q == nil || unique.Elsewhere(q.Config(), x) {
 		home := p.Spec
 		home.Queue = x.Queue
-		r.Send(ns, &outbox.Message{Request: engine.RequestOf(p.Request, 1), Spec: home})
+		r.Send(ns, &outbox.Message{Request: task.RequestOf(p.Request, 1), Spec: home})
 		return
 	}
 	back := r.Change(ns, id, x)

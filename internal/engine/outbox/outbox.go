@@ -1,6 +1,7 @@
-// Package outbox stores a shard's messages to other shards. A message is written in the log entry that needs it, delivered by the leader's sender as
-// often as necessary, and removed when the other shard has answered. The receiving shard processes it once: a message has its own request id, which
-// that shard remembers (task.MessageWindow). The package knows neither who sends messages nor how they are handled.
+// Package outbox stores a shard's messages to other shards. A message is written in the log entry that needs it,
+// delivered by the leader's sender as often as necessary, and removed when the other shard has answered. The receiving
+// shard processes it once: a message has its own request id, which that shard remembers (task.MessageWindow). The
+// package knows neither who sends messages nor how they are handled.
 package outbox
 
 import (
@@ -11,8 +12,9 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Message is a message to another shard: a task to enqueue, or a notice to a group's home shard if Notice is set, an order to cancel a task if Cancel
-// is, or a notification for the system shard to deliver to webhooks if Notification is.
+// Message is a message to another shard: a task to enqueue, or a notice to a group's home shard if Notice is set, an
+// order to cancel a task if Cancel is, or a notification for the system shard to deliver to webhooks if Notification
+// is.
 type Message struct {
 	Request task.ID
 	Spec    task.Spec
@@ -24,8 +26,8 @@ type Message struct {
 	Notification *task.Notification
 }
 
-// Address is what determines where a message goes: the queue and the slot of a task; or the shard of a group, or of a task to cancel; or nothing if it
-// is a notification.
+// Address is what determines where a message goes: the queue and the slot of a task; or the shard of a group, or of a
+// task to cancel; or nothing if it is a notification.
 type Address struct {
 	Shard uint32
 	Queue string
@@ -51,8 +53,9 @@ func (p *Message) IsTask() bool {
 	return p.Notice == nil && p.Cancel == task.ID{} && p.Notification == nil
 }
 
-// Origin identifies the sender of a task, which is notified of the outcome of its delivery: a tick of a schedule, a parent that the task follows, or
-// an operation. A member sent by its group's home shard has none: its spec names the group.
+// Origin identifies the sender of a task, which is notified of the outcome of its delivery: a tick of a schedule, a
+// parent that the task follows, or an operation. A member sent by its group's home shard has none: its spec names the
+// group.
 type Origin struct {
 	Schedule string
 	Plan     task.ID
@@ -108,8 +111,9 @@ type Stored struct {
 // Message decodes the message.
 func (s *Stored) Message() (*Message, error) { return Decode(s.Request, s.row) }
 
-// List reads up to limit messages, or roughly 8 MiB of them, after a request id. It decodes only their addresses: while a shard is lost, a sender
-// lists its messages many times and sends few. One whose row can't be understood may have any address.
+// List reads up to limit messages, or roughly 8 MiB of them, after a request id. It decodes only their addresses: while
+// a shard is lost, a sender lists its messages many times and sends few. One whose row can't be understood may have any
+// address.
 func List(from store.Reader, ns string, behind task.ID, limit int) (messages []Stored) {
 	lo, hi := schema.TableBounds(ns, schema.TableOutbox)
 	if behind != (task.ID{}) {
@@ -136,8 +140,8 @@ type Notice struct {
 	Refused  string        // the error code; "": it was not refused
 	Result   schema.Result // of a successful member, unless it is too large to keep
 	Omitted  bool
-	// NewMembers are follow-ups of the member that belong to the group, too. The home shard learns of them in the same entry as of the member's end, or the
-	// group could be complete in between.
+	// NewMembers are follow-ups of the member that belong to the group, too. The home shard learns of them in the same
+	// entry as of the member's end, or the group could be complete in between.
 	NewMembers []NewMember
 }
 

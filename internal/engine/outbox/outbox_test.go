@@ -24,8 +24,8 @@ func TestRows(t *testing.T) {
 		"a follower":                            {Spec: spec, From: Origin{Parent: task.ID{2}, N: task.MaxThen}},
 		"a moved one":                           {Spec: spec, From: Origin{Operation: task.ID{2}}},
 		"a member":                              {Spec: spec},
-		"an end": {Notice: &Notice{Group: task.ID{2}, Ref: task.ID{3}, Revision: 4, ID: task.ID{5}, State: task.Succeeded, Type: "job", Queue: "q",
-			Result: schema.Result{Data: []byte("2"), ContentType: "text/plain"}, NewMembers: []NewMember{
+		"an end": {Notice: &Notice{Group: task.ID{2}, Ref: task.ID{3}, Revision: 4, ID: task.ID{5}, State: task.Succeeded,
+			Type: "job", Queue: "q", Result: schema.Result{Data: []byte("2"), ContentType: "text/plain"}, NewMembers: []NewMember{
 				{Ref: task.ID{6}, ID: task.ID{7}, Type: "next", Queue: "r"}, {Ref: task.ID{8}, Refused: "queue_full"}}}},
 		"an end whose result is too large": {Notice: &Notice{Group: task.ID{2}, Ref: task.ID{3}, State: task.Succeeded, Omitted: true}},
 		"a birth":                          {Notice: &Notice{Group: task.ID{2}, Ref: task.ID{3}, ID: task.ID{5}}},
@@ -130,7 +130,8 @@ func TestPutReadList(t *testing.T) {
 	}
 	all := List(tx, "ns", task.ID{}, 9)
 	for i, stored := range all {
-		if m, err := stored.Message(); stored.Request != (task.ID{byte(i)}) || (err != nil) != (i == 0) || err == nil && (m.Request != stored.Request || m.Address() != stored.To) {
+		if m, err := stored.Message(); stored.Request != (task.ID{byte(i)}) || (err != nil) != (i == 0) || err == nil &&
+			(m.Request != stored.Request || m.Address() != stored.To) {
 			t.Errorf("message %d of those of which the first is damaged: %+v, %+v, %v", i, stored, m, err)
 		}
 	}
@@ -147,12 +148,14 @@ func TestAddresses(t *testing.T) {
 		message Message
 		want    Address
 	}{
-		"a task":                   {Message{Spec: task.Spec{Queue: "q", RequestID: request}}, Address{Queue: "q", Slot: slot(task.Spec{RequestID: request})}},
-		"a task with a key":        {Message{Spec: keyed}, Address{Queue: "q", Slot: task.KeySlot("k2")}},
-		"a notice":                 {Message{Notice: &Notice{Group: far, Queue: "r"}, Spec: keyed}, Address{Shard: 7}},
-		"an order to cancel":       {Message{Cancel: far, Spec: keyed}, Address{Shard: 7}},
-		"a notification":           {Message{Notification: &task.Notification{Queue: "r"}, Spec: keyed}, Address{}},
-		"a task of a group's home": {Message{Spec: task.Spec{Queue: "q", Key: "k2", Member: &task.Member{Group: far}}}, Address{Queue: "q", Slot: task.KeySlot("k2")}},
+		"a task": {Message{Spec: task.Spec{Queue: "q", RequestID: request}},
+			Address{Queue: "q", Slot: slot(task.Spec{RequestID: request})}},
+		"a task with a key":  {Message{Spec: keyed}, Address{Queue: "q", Slot: task.KeySlot("k2")}},
+		"a notice":           {Message{Notice: &Notice{Group: far, Queue: "r"}, Spec: keyed}, Address{Shard: 7}},
+		"an order to cancel": {Message{Cancel: far, Spec: keyed}, Address{Shard: 7}},
+		"a notification":     {Message{Notification: &task.Notification{Queue: "r"}, Spec: keyed}, Address{}},
+		"a task of a group's home": {Message{Spec: task.Spec{Queue: "q", Key: "k2", Member: &task.Member{Group: far}}},
+			Address{Queue: "q", Slot: task.KeySlot("k2")}},
 	} {
 		row := c.message.Encode()
 		damaged := bytes.Clone(row)
@@ -166,7 +169,8 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("the damaged row of %s goes to %+v, want %+v", what, got, c.want)
 		}
 	}
-	for _, row := range [][]byte{{}, {0xff}, {schema.RowVersion, 14 << 3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1}, {schema.RowVersion, 14 << 3, 64}} {
+	for _, row := range [][]byte{{}, {0xff}, {schema.RowVersion, 14 << 3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1},
+		{schema.RowVersion, 14 << 3, 64}} {
 		if got := DecodeAddress(row); got.Slot < 0 || got.Slot >= task.SlotCount || got.Queue != "" {
 			t.Errorf("the damaged row %x goes to %+v", row, got)
 		}

@@ -1,5 +1,5 @@
-// Package policies lists the engine's policies, in the order in which they act. A new policy is a package next to this one and a line here. It knows
-// nothing of what they do.
+// Package policies lists the engine's policies, in the order in which they act. A new policy is a package next to this
+// one and a line here. It knows nothing of what they do.
 package policies
 
 import (

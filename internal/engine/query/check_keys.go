@@ -11,8 +11,8 @@ import (
 // maxKeysChecked bounds the keys of each kind that CheckKeys looks at, with the state of a task for each: about half a second of work.
 const maxKeysChecked = 100_000
 
-// CheckKeys returns wrong_state if a task of a queue has keys in different slots. It looks at the tasks that hold a unique key or wait for one, and
-// at those whose idempotency key is remembered, up to maxKeysChecked of either kind.
+// CheckKeys returns wrong_state if a task of a queue has keys in different slots. It looks at the tasks that hold a
+// unique key or wait for one, and at those whose idempotency key is remembered, up to maxKeysChecked of either kind.
 func CheckKeys(from store.Reader, ns, queue string) error {
 	var err error
 	left := maxKeysChecked

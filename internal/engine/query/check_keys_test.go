@@ -31,7 +31,8 @@ func (e *endless) Scan(lo, _ []byte, fn func(key, value []byte) bool) {
 // However many keys a queue has, a check of them ends soon.
 func TestCheckKeysIsBounded(t *testing.T) {
 	var e endless
-	if err := CheckKeys(&e, "default", "q"); err != nil || len(e.scanned) != 2 || e.scanned[0] != maxKeysChecked || e.scanned[1] != maxKeysChecked {
+	if err := CheckKeys(&e, "default", "q"); err != nil || len(e.scanned) != 2 || e.scanned[0] != maxKeysChecked ||
+		e.scanned[1] != maxKeysChecked {
 		t.Errorf("CheckKeys = %v, having read %v rows, want %d of each kind", err, e.scanned, maxKeysChecked)
 	}
 }

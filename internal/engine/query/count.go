@@ -30,8 +30,8 @@ func (n *Matches) Add(o Matches) {
 	n.Sample = append(n.Sample, o.Sample...)
 }
 
-// CountMatches counts the tasks that a filter selects, reading roughly that many rows from a cursor on, and returns the first few as a sample. If the
-// queues' counters suffice, it reads no tasks.
+// CountMatches counts the tasks that a filter selects, reading roughly that many rows from a cursor on, and returns the
+// first few as a sample. If the queues' counters suffice, it reads no tasks.
 func CountMatches(from store.Reader, ns string, f Filter, cursor []byte, rows, sample int) (n Matches, err error) {
 	if cursor == nil && f.onlyCounted() {
 		for _, c := range f.InStates(from, ns) {

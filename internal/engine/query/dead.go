@@ -34,9 +34,10 @@ const maxGroups = 1000
 // GroupLimit bounds the dead letters counted for an answer, each an index row. Tests change it.
 var GroupLimit = 50_000
 
-// GroupDead groups dead letters or poisoned tasks by type and normalized message, the largest group first: those of a queue, or of all queues within
-// a scope if queue is "". Partial is true if there are more tasks than one call reads; it then reads the newest of each queue, and a queue with few
-// tasks is not crowded out by one with many. Trends cover the hours before now.
+// GroupDead groups dead letters or poisoned tasks by type and normalized message, the largest group first: those of a
+// queue, or of all queues within a scope if queue is "". Partial is true if there are more tasks than one call reads;
+// it then reads the newest of each queue, and a queue with few tasks is not crowded out by one with many. Trends cover
+// the hours before now.
 //
 // It reads only the index of the dead, which holds their fingerprints, and the newest task of each group.
 func GroupDead(from store.Reader, ns, queue string, within task.Scope, s task.State, now store.Time) (groups []DeadGroup, partial bool) {
@@ -55,8 +56,8 @@ type deadQueue struct {
 	n    int64
 }
 
-// deadQueues returns the queues that have tasks in the state, the one with the fewest first: what a queue leaves of its share goes to the others.
-// Rows is how many rows the index has for all queues of the namespace, in both states.
+// deadQueues returns the queues that have tasks in the state, the one with the fewest first: what a queue leaves of its
+// share goes to the others. Rows is how many rows the index has for all queues of the namespace, in both states.
 func deadQueues(from store.Reader, ns string, within task.Scope, s task.State) (queues []deadQueue, rows int64) {
 	lo, hi := schema.TableBounds(ns, schema.TableCounts)
 	from.Scan(lo, hi, func(k, v []byte) bool {

@@ -7,7 +7,8 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// maxScanned bounds the deadlines that one call of Deadlines looks at: deadlines are ordered by time, and those of all namespaces are mixed.
+// maxScanned bounds the deadlines that one call of Deadlines looks at: deadlines are ordered by time, and those of all
+// namespaces are mixed.
 const maxScanned = 100_000
 
 // Deadlines returns up to limit deadlines of a namespace after the key behind, and where to continue; nil: there are no more.

@@ -21,8 +21,8 @@ const (
 	maxOldestKeys, maxOldestSeeks, maxOldestBehind = 1_000, 50, 16
 )
 
-// OldestReady returns since when the oldest ready task of a queue has been ready, held or not; 0: there is none. With many keys it takes long, so it
-// reads only the state, and no round waits for it.
+// OldestReady returns since when the oldest ready task of a queue has been ready, held or not; 0: there is none. With
+// many keys it takes long, so it reads only the state, and no round waits for it.
 func OldestReady(from store.Reader, ns, queue string) store.Time {
 	return EarlierOf(oldestInLanes(from, ns, queue), OldestBehind(from, ns, queue).Since)
 }
@@ -35,7 +35,8 @@ func EarlierOf(a, b store.Time) store.Time {
 	return a
 }
 
-// Behind describes the task that has been ready for longest while it waits for one before it with the same key, in a queue with a strict order of keys.
+// Behind describes the task that has been ready for longest while it waits for one before it with the same key, in a
+// queue with a strict order of keys.
 type Behind struct {
 	Since store.Time // 0: there is none
 	Key   string

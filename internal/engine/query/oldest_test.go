@@ -57,7 +57,8 @@ func TestOldestBehindIsBounded(t *testing.T) {
 			for n := range c.tasks {
 				id := task.NewID(1, int64(k), uint64(n))
 				tx.Set(schema.OrderKey("default", "q", key, place+uint64(n)*10_000), id[:])
-				x := schema.Exec{Queue: "q", Key: key, State: task.Ready, Order: place, Behind: true, ReadyAt: now.Add(time.Duration(place) * time.Second)}
+				x := schema.Exec{Queue: "q", Key: key, State: task.Ready, Order: place, Behind: true,
+					ReadyAt: now.Add(time.Duration(place) * time.Second)}
 				tx.Set(schema.IDKey("default", schema.TableExec, id), x.Encode())
 			}
 		}

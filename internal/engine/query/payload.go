@@ -36,14 +36,16 @@ func CheckPayload(fields []PayloadField) error {
 		case len(f.Path) > maxPath:
 			return task.Invalid("payload", "the path %q has %d bytes, at most %d are allowed", task.Cut(f.Path, 64), len(f.Path), maxPath)
 		case len(f.Value) > maxPayloadValue:
-			return task.Invalid("payload", "the value of %q has %d bytes, at most %d are allowed", task.Cut(f.Path, 64), len(f.Value), maxPayloadValue)
+			return task.Invalid("payload", "the value of %q has %d bytes, at most %d are allowed", task.Cut(f.Path, 64),
+				len(f.Value), maxPayloadValue)
 		case keys > maxPathKeys:
 			return task.Invalid("payload", "the path %q has %d keys, at most %d are allowed", task.Cut(f.Path, 64), keys, maxPathKeys)
 		}
 		for path, more := f.Path, true; more; {
 			var key string
 			if key, path, more = nextKey(path); key == "" {
-				return task.Invalid("payload", "the path %q has an empty key: a path is keys with dots between, such as customer.id", task.Cut(f.Path, 64))
+				return task.Invalid("payload", "the path %q has an empty key: a path is keys with dots between, such as customer.id",
+					task.Cut(f.Path, 64))
 			}
 		}
 	}

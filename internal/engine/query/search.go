@@ -14,8 +14,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// A search visits the tasks that a filter may select, newest first: dead letters of one queue by end time, others by id. It must find the few tasks
-// that match even if a million others are newer, so it reads the most selective index:
+// A search visits the tasks that a filter may select, newest first: dead letters of one queue by end time, others by
+// id. It must find the few tasks that match even if a million others are newer, so it reads the most selective index:
 //
 //   - dead letters of a queue: their index;
 //   - tasks in states that queues count, if they are few: the indexes of those states;
@@ -71,8 +71,10 @@ type search struct {
 // searchBytes bounds the payloads that a search reads.
 const searchBytes = 64 << 20
 
-// Walk calls take for the tasks that the filter selects, from a cursor on (nil: from the newest), until take returns false or the budget is spent.
-func (f *Filter) Walk(from store.Reader, ns string, cursor []byte, most Budget, take func(id task.ID, x *schema.Exec) (more bool)) (Reach, error) {
+// Walk calls take for the tasks that the filter selects, from a cursor on (nil: from the newest), until take returns
+// false or the budget is spent.
+func (f *Filter) Walk(from store.Reader, ns string, cursor []byte, most Budget, take func(id task.ID, x *schema.Exec) (more bool)) (Reach,
+	error) {
 	size := len(task.ID{})
 	if f.ByEnd() {
 		size = schema.DeadTail
@@ -80,7 +82,8 @@ func (f *Filter) Walk(from store.Reader, ns string, cursor []byte, most Budget, 
 	if cursor != nil && len(cursor) != size {
 		return Reach{}, task.Invalid("cursor", "was not returned by a list")
 	}
-	s := &search{f: f, from: from, ns: ns, take: take, most: most, hi: cursor, left: most.Rows * passOver, price: 1 + payloadPrice*len(f.Payload)}
+	s := &search{f: f, from: from, ns: ns, take: take, most: most, hi: cursor, left: most.Rows * passOver,
+		price: 1 + payloadPrice*len(f.Payload)}
 	s.run()
 	return Reach{s.next, s.rows}, nil
 }
@@ -130,8 +133,8 @@ type candidate struct {
 	x     *schema.Exec // nil: the task no longer exists
 }
 
-// Candidates are examined in chunks if rows of other tables must be read for them: IndexChunk candidates from an index, or envelopeChunk if their
-// payloads are read, which may be large.
+// Candidates are examined in chunks if rows of other tables must be read for them: IndexChunk candidates from an index,
+// or envelopeChunk if their payloads are read, which may be large.
 const (
 	IndexChunk    = 128
 	envelopeChunk = 32
@@ -193,8 +196,8 @@ func (s *search) below(prefix []byte) []byte {
 	return append(prefix[:len(prefix):len(prefix)], s.hi...)
 }
 
-// readIndex examines the tasks of an index, up to that many rows. It reports whether the index is exhausted and the search may continue. Rows whose
-// task can't match are skipped.
+// readIndex examines the tasks of an index, up to that many rows. It reports whether the index is exhausted and the
+// search may continue. Rows whose task can't match are skipped.
 func (s *search) readIndex(prefix []byte, most int, place func(k []byte) []byte, may func(k, v []byte) bool) (end bool) {
 	hi := s.below(prefix)
 	for most > 0 {
@@ -275,8 +278,8 @@ func readExecs(from store.Reader, ns string, names [][]byte) []*schema.Exec {
 	return execs
 }
 
-// readQueue examines the tasks of a queue, and reports whether the search is done. If another index may be more selective, it reads only the first
-// tasks.
+// readQueue examines the tasks of a queue, and reports whether the search is done. If another index may be more
+// selective, it reads only the first tasks.
 func (s *search) readQueue() (done bool) {
 	most := math.MaxInt
 	if s.f.Type != "" || s.f.Error != "" || len(s.f.States) > 0 {
@@ -327,9 +330,9 @@ func (s *search) readZones() {
 	}
 }
 
-// zoneFilter returns a function that reports whether a zone may have a task that the filter selects; ok is false if zones can't tell. The function
-// must be called for each zone in turn, from the newest. Tasks that have not ended are looked up, if they are few, because zones record only end
-// states.
+// zoneFilter returns a function that reports whether a zone may have a task that the filter selects; ok is false if
+// zones can't tell. The function must be called for each zone in turn, from the newest. Tasks that have not ended are
+// looked up, if they are few, because zones record only end states.
 func (s *search) zoneFilter() (may func(*zonemap.Zone) bool, ok bool) {
 	ended := s.f.endStates()
 	switch {
@@ -436,11 +439,13 @@ func (f *Filter) maySelect(row []byte) bool {
 
 // maySee reports whether the filter may select tasks of a queue.
 func (f *Filter) maySee(queue string) bool {
-	return (f.Queue == "" || queue == f.Queue) && (f.Not == "" || queue != f.Not) && (f.Within == nil || task.Scope{Queues: f.Within}.Sees(queue))
+	return (f.Queue == "" || queue == f.Queue) && (f.Not == "" || queue != f.Not) &&
+		(f.Within == nil || task.Scope{Queues: f.Within}.Sees(queue))
 }
 
 // maySelectDead reports whether the filter may select the task of a row in the index of the dead.
 func (f *Filter) maySelectDead(row []byte) bool {
 	d := schema.Must(schema.DecodeDead(row))
-	return (f.Type == "" || d.Type == "" || d.Type == f.Type) && (f.Fingerprint == "" || d.Print == 0 || fingerprint.Text(d.Print) == f.Fingerprint)
+	return (f.Type == "" || d.Type == "" || d.Type == f.Type) && (f.Fingerprint == "" || d.Print == 0 ||
+		fingerprint.Text(d.Print) == f.Fingerprint)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// If the counters of the queues show that few tasks are in the states of a filter, they are found through the indexes of those states. Those are in a
-// different order, so all of their rows are read for a page, and the newest are kept.
+// If the counters of the queues show that few tasks are in the states of a filter, they are found through the indexes
+// of those states. Those are in a different order, so all of their rows are read for a page, and the newest are kept.
 
 // InState counts the tasks of a queue in a state.
 type InState struct {
@@ -33,8 +33,8 @@ func (f *Filter) StatesCounted() bool {
 	return len(f.States) > 0 && !slices.ContainsFunc(f.States, func(s task.State) bool { return (&schema.Counts{}).Of(s, task.Normal) == nil })
 }
 
-// InStates returns, for each queue that the filter may select and each of its states, the number of tasks if there are any. The states must be
-// counted.
+// InStates returns, for each queue that the filter may select and each of its states, the number of tasks if there are
+// any. The states must be counted.
 func (f *Filter) InStates(from store.Reader, ns string) (all []InState) {
 	states := slices.Clone(f.States)
 	slices.Sort(states)
@@ -106,8 +106,9 @@ func (s *search) few(f *Filter) (all []InState, total int64, ok bool) {
 	return all, total, total <= int64(s.most.Index)
 }
 
-// fewInStates returns the ids of the tasks in the states of a filter, and of some others, newest first, if all of them are few enough to be kept.
-// Claimed tasks are listed for the whole namespace, so that there may be many more than the filter counts.
+// fewInStates returns the ids of the tasks in the states of a filter, and of some others, newest first, if all of them
+// are few enough to be kept. Claimed tasks are listed for the whole namespace, so that there may be many more than the
+// filter counts.
 func (s *search) fewInStates(f *Filter) (ids [][]byte, ok bool) {
 	all, total, ok := s.few(f)
 	if !ok || total > int64(s.most.Kept) {

@@ -46,7 +46,8 @@ func Show(from store.Reader, ns string, id task.ID) (*View, error) {
 
 // ShowFrom is Show for a task whose state has been read.
 func ShowFrom(from store.Reader, ns string, id task.ID, x *schema.Exec) *View {
-	v := &View{Envelope: schema.ReadEnvelope(from, ns, id), Exec: x, Settings: schema.ReadSettings(from, ns, x.Queue), Attempts: schema.ReadAttempts(from, ns, id)}
+	v := &View{Envelope: schema.ReadEnvelope(from, ns, id), Exec: x, Settings: schema.ReadSettings(from, ns, x.Queue),
+		Attempts: schema.ReadAttempts(from, ns, id)}
 	if x.State == task.Succeeded {
 		v.Attempts = append(v.Attempts, x.Success())
 		if x.HasResult {
@@ -81,9 +82,9 @@ var listBudget = BudgetOf(10_000, 200_000)
 
 // List reads a page of up to limit tasks, newest first. Cursor is Next of the page before, or nil.
 //
-// A page ends early, and Next continues from there, once it has a task and roughly 8 MiB were read, including payloads, results and attempts; the
-// last task may exceed that. It also ends, possibly empty, when its search has read as many rows as listBudget allows, or 64 MiB of payloads: Rows is
-// how many rows it read.
+// A page ends early, and Next continues from there, once it has a task and roughly 8 MiB were read, including payloads,
+// results and attempts; the last task may exceed that. It also ends, possibly empty, when its search has read as many
+// rows as listBudget allows, or 64 MiB of payloads: Rows is how many rows it read.
 //
 // A malformed cursor is refused with task.ErrInvalidArgument.
 func List(from store.Reader, ns string, f Filter, cursor []byte, limit int) (Page, error) {

@@ -9,8 +9,9 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Limits is the leader's memory of how many tasks of a queue may run and wait in the shard: as many as the queue's settings say or, if these limits are
-// divided among several shards, as the shard's share of them says. A shard that has no share yet may use nothing.
+// Limits is the leader's memory of how many tasks of a queue may run and wait in the shard: as many as the queue's
+// settings say or, if these limits are divided among several shards, as the shard's share of them says. A shard that
+// has no share yet may use nothing.
 type Limits struct {
 	ns, queue string
 	config    *task.QueueConfig
@@ -19,7 +20,8 @@ type Limits struct {
 	refused   uint64 // tasks refused because of the maximum length
 }
 
-// NewLimits returns the limits of a queue that is new in the shard. It reads settings and counters through the pointers, so it sees later changes.
+// NewLimits returns the limits of a queue that is new in the shard. It reads settings and counters through the
+// pointers, so it sees later changes.
 func NewLimits(ns, queue string, config *task.QueueConfig, counts *schema.Counts) Limits {
 	return Limits{ns: ns, queue: queue, config: config, counts: counts}
 }
@@ -37,8 +39,9 @@ func (l *Limits) Read(from store.Reader) {
 	}
 }
 
-// Follow follows a copy of the queue that has replaced another; the zero QueueConfig: there was none. If the limits are divided from now on, the shard
-// begins with a share of all, since it has had the whole queue so far. A copy of an earlier queue of that name, which came late, leaves nothing.
+// Follow follows a copy of the queue that has replaced another; the zero QueueConfig: there was none. If the limits are
+// divided from now on, the shard begins with a share of all, since it has had the whole queue so far. A copy of an
+// earlier queue of that name, which came late, leaves nothing.
 func (l *Limits) Follow(tx *store.Tx, was *task.QueueConfig) {
 	same := was.CreatedAt.Equal(l.config.CreatedAt)
 	switch {
@@ -50,8 +53,9 @@ func (l *Limits) Follow(tx *store.Tx, was *task.QueueConfig) {
 	}
 }
 
-// SetShare replaces the shard's share, unless the present one is as new, or the limits are not divided. Slots have not moved since the share was
-// made: otherwise the shard may have dropped the queue meanwhile, and its part of a later queue begins with nothing.
+// SetShare replaces the shard's share, unless the present one is as new, or the limits are not divided. Slots have not
+// moved since the share was made: otherwise the shard may have dropped the queue meanwhile, and its part of a later
+// queue begins with nothing.
 func (l *Limits) SetShare(tx *store.Tx, to task.Share) (changed bool) {
 	if !l.config.Divided || l.share.Version >= to.Version || l.config.Moved > to.Moved {
 		return false
@@ -73,11 +77,12 @@ func (l *Limits) Drop(tx *store.Tx) {
 	}
 }
 
-// Info returns what the queue uses, of which ready tasks held may not run anyway. A queue that is not divided may use all of its limits, and one without
-// a limit what it likes, whatever its share says.
+// Info returns what the queue uses, of which ready tasks held may not run anyway. A queue that is not divided may use
+// all of its limits, and one without a limit what it likes, whatever its share says.
 func (l *Limits) Info(held int64) task.Space {
 	c := l.counts
-	s := task.Space{Namespace: l.ns, Queues: 1, Copy: l.config.Version, Share: l.share, Use: task.Amounts{Backlog: c.Waiting(), Running: c.Claimed}, Refused: [3]uint64{l.refused}}
+	s := task.Space{Namespace: l.ns, Queues: 1, Copy: l.config.Version, Share: l.share, Use: task.Amounts{Backlog: c.Waiting(),
+		Running: c.Claimed}, Refused: [3]uint64{l.refused}}
 	whole := l.config.Settings.Limits().Whole()
 	for f, share := range s.Share.Each() {
 		if all := *whole.Each()[f]; !l.config.Divided || all == task.NoLimit {
@@ -120,7 +125,8 @@ func (l *Limits) Admit(tasks int64, problem string) error {
 	if l.config.Divided {
 		limit = fmt.Sprintf("and this shard's share of max_length, which is %d, is", l.config.Settings.MaxLength)
 	}
-	return &task.Error{Code: task.CodeQueueFull, RetryAfter: time.Second, Message: fmt.Sprintf(problem+", %s %d", l.queue, l.counts.Waiting(), limit, most)}
+	return &task.Error{Code: task.CodeQueueFull, RetryAfter: time.Second, Message: fmt.Sprintf(problem+", %s %d", l.queue,
+		l.counts.Waiting(), limit, most)}
 }
 
 // Same reports whether the shard's share is the same in two memories.

@@ -72,7 +72,8 @@ func TestAdmit(t *testing.T) {
 	} {
 		err := s.Admit(c.tasks, c.size)
 		var e *task.Error
-		if errors.As(err, &e) != (c.want != "") || e != nil && (e.Reason != string(c.want) || !strings.Contains(e.Message, `namespace "ns" is full`)) {
+		if errors.As(err, &e) != (c.want != "") || e != nil && (e.Reason != string(c.want) ||
+			!strings.Contains(e.Message, `namespace "ns" is full`)) {
 			t.Errorf("Admit(%d, %d) = %v, want %q", c.tasks, c.size, err, c.want)
 		}
 	}
@@ -164,7 +165,8 @@ func TestVerify(t *testing.T) {
 	if s.AddQueue(); verify(w) == nil {
 		t.Error("Verify missed a counted queue without a row")
 	}
-	for what, key := range map[string][]byte{"share": schema.Table("ns", schema.TableShare), "counts": schema.QueueKey("ns", schema.TableCounts, "a")} {
+	for what, key := range map[string][]byte{"share": schema.Table("ns", schema.TableShare), "counts": schema.QueueKey("ns",
+		schema.TableCounts, "a")} {
 		tx := newTx(t)
 		if tx.Set(key, []byte("x")); !stops(func() { Open(tx, "ns") }) {
 			t.Errorf("a damaged %s row was read", what)

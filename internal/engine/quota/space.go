@@ -1,6 +1,6 @@
-// Package quota enforces what a namespace may use in a shard: the number of tasks that have not ended, their bytes, and how many run at the same
-// time. It knows the namespace's share in this shard, which is stored in a row, but not how a quota is divided among shards. Of queues it knows the
-// counters and the names.
+// Package quota enforces what a namespace may use in a shard: the number of tasks that have not ended, their bytes, and
+// how many run at the same time. It knows the namespace's share in this shard, which is stored in a row, but not how a
+// quota is divided among shards. Of queues it knows the counters and the names.
 package quota
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Space is the leader's memory of a namespace. Its usage is the sum of its queues' counters, which change with the tasks, so nothing can drift; the
-// sum is computed once per term.
+// Space is the leader's memory of a namespace. Its usage is the sum of its queues' counters, which change with the
+// tasks, so nothing can drift; the sum is computed once per term.
 type Space struct {
 	ns      string
 	share   task.Share
@@ -114,7 +114,8 @@ func (s *Space) Admit(tasks, size int64) error {
 		return s.overQuota(task.QuotaBacklog, s.share.Backlog, fmt.Sprintf("it has %d unfinished tasks", s.use.Backlog))
 	case size > 0 && s.use.Bytes+size > s.share.Bytes:
 		s.refused[1]++
-		return s.overQuota(task.QuotaBacklogBytes, s.share.Bytes, fmt.Sprintf("its unfinished tasks have %d bytes, and this call would add %d", s.use.Bytes, size))
+		return s.overQuota(task.QuotaBacklogBytes, s.share.Bytes, fmt.Sprintf("its unfinished tasks have %d bytes, and this call would add %d",
+			s.use.Bytes, size))
 	}
 	return nil
 }

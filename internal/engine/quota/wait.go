@@ -22,8 +22,8 @@ func (r *Round) RoomIn(s *Space) {
 	}
 }
 
-// Next unblocks and returns the next queue of a namespace that may run more tasks after this round, if there is one. It goes one queue at a time, so
-// that a namespace with thousands of them costs a round only as much as the round can use.
+// Next unblocks and returns the next queue of a namespace that may run more tasks after this round, if there is one. It
+// goes one queue at a time, so that a namespace with thousands of them costs a round only as much as the round can use.
 func (r *Round) Next() (ns, queue string, some bool) {
 	for len(r.spaces) > 0 {
 		s := r.spaces[len(r.spaces)-1]

@@ -30,7 +30,8 @@ func Audited[T any](r *engine.Round, by task.Author, action task.Action, ns, nam
 	}
 	was, is := audit.Changed(before, after)
 	if was != nil || is != nil {
-		auditlog.Record(r, audit.Entry{By: by, Action: action, Namespace: ns, Target: task.Target{Kind: task.OnSchedule, Name: name}, Queue: queue, Before: was, After: is})
+		auditlog.Record(r, audit.Entry{By: by, Action: action, Namespace: ns, Target: task.Target{Kind: task.OnSchedule, Name: name},
+			Queue: queue, Before: was, After: is})
 	}
 	return out, nil
 }
@@ -75,8 +76,8 @@ func readFacts(r *engine.Round, ns, name string, action task.Action) (f any, que
 	if !ok {
 		return nil, ""
 	}
-	out := &scheduleFacts{Cron: p.Cron, Every: p.Every, TimeZone: p.TimeZone, Jitter: p.Jitter, Missed: p.Missed, Overlap: p.Overlap, Owner: p.Owner,
-		PausedAt: c.paused, Reason: c.reason, Task: templateOf(&p.Task)}
+	out := &scheduleFacts{Cron: p.Cron, Every: p.Every, TimeZone: p.TimeZone, Jitter: p.Jitter, Missed: p.Missed,
+		Overlap: p.Overlap, Owner: p.Owner, PausedAt: c.paused, Reason: c.reason, Task: templateOf(&p.Task)}
 	if action == task.ScheduleTriggered {
 		out.History = c.seq
 	}

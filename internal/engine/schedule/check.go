@@ -10,8 +10,9 @@ import (
 	"github.com/pawlq/pawl/internal/engine/schema"
 )
 
-// check checks that each plan has a progress row and vice versa, that the next tick of each schedule has its deadline, that a history has exactly the
-// entries that its schedule counts, and that the record of a deleted schedule has a deadline.
+// check checks that each plan has a progress row and vice versa, that the next tick of each schedule has its deadline,
+// that a history has exactly the entries that its schedule counts, and that the record of a deleted schedule has a
+// deadline.
 func check(c engine.Checker) {
 	plans, courses := map[string]*plan{}, map[string]*progress{}
 	c.Scan(schema.TablePlan, func(k, v []byte) {

@@ -25,7 +25,8 @@ func newChecked() *checked {
 	}
 	return &checked{checktest.New(),
 		map[string]*plan{"due": planOf(1, "due"), "paused": planOf(2, "paused")},
-		map[string]*progress{"due": {id: task.ID{1}, planned: 5, fires: 6, seq: 2}, "paused": {id: task.ID{2}, paused: 5, seq: HistoryLength + 2}},
+		map[string]*progress{"due": {id: task.ID{1}, planned: 5, fires: 6, seq: 2}, "paused": {id: task.ID{2}, paused: 5,
+			seq: HistoryLength + 2}},
 		map[string]deletion{"gone": {version: 3, until: 9}}}
 }
 
@@ -71,17 +72,19 @@ func TestCheck(t *testing.T) {
 			w.drop("due")
 			w.Set(schema.NameKey(checktest.NS, schema.TableProgress, "due"), append(row, 0xff))
 		}, `schedule "due"`, 1},
-		"a course of another":  {func(w *checked) { w.courses["due"].id = task.ID{9}; w.drop("due") }, `course of schedule "due"`, 1},
-		"a course of no plan":  {func(w *checked) { w.courses["other"] = &progress{} }, `course of schedule "other"`, 2},
-		"no deadline's time":   {func(w *checked) { w.courses["due"].fires = 0 }, `planned for 5 and fires at 0`, 1},
-		"no plan's time":       {func(w *checked) { w.courses["due"].planned = 0 }, `planned for 0 and fires at 6`, 1},
-		"fires too early":      {func(w *checked) { w.courses["due"].fires = 4 }, `planned for 5 and fires at 4`, 1},
-		"paused, and is due":   {func(w *checked) { w.courses["due"].paused = 3 }, `paused 3`, 1},
-		"no course":            {func(w *checked) { delete(w.courses, "due"); w.drop("due") }, `schedule "due" has no course`, 1},
-		"an entry of nothing":  {func(w *checked) { w.tick("gone", 1) }, `entry 1 in the history of schedule "gone"`, 2},
-		"an entry less":        {func(w *checked) { delete(w.Stored, string(schema.TickKey(checktest.NS, "due", 2))) }, `has 1 entries, expected 2`, 2},
-		"no deleted one":       {func(w *checked) { w.Set(schema.NameKey(checktest.NS, schema.TableDeletion, "lost"), broken) }, `row "`, 2},
-		"an entry not to read": {func(w *checked) { w.Set(schema.TickKey(checktest.NS, "due", 2), broken) }, `entry 2 in the history of schedule "due"`, 2},
+		"a course of another": {func(w *checked) { w.courses["due"].id = task.ID{9}; w.drop("due") }, `course of schedule "due"`, 1},
+		"a course of no plan": {func(w *checked) { w.courses["other"] = &progress{} }, `course of schedule "other"`, 2},
+		"no deadline's time":  {func(w *checked) { w.courses["due"].fires = 0 }, `planned for 5 and fires at 0`, 1},
+		"no plan's time":      {func(w *checked) { w.courses["due"].planned = 0 }, `planned for 0 and fires at 6`, 1},
+		"fires too early":     {func(w *checked) { w.courses["due"].fires = 4 }, `planned for 5 and fires at 4`, 1},
+		"paused, and is due":  {func(w *checked) { w.courses["due"].paused = 3 }, `paused 3`, 1},
+		"no course":           {func(w *checked) { delete(w.courses, "due"); w.drop("due") }, `schedule "due" has no course`, 1},
+		"an entry of nothing": {func(w *checked) { w.tick("gone", 1) }, `entry 1 in the history of schedule "gone"`, 2},
+		"an entry less": {func(w *checked) { delete(w.Stored, string(schema.TickKey(checktest.NS, "due", 2))) },
+			`has 1 entries, expected 2`, 2},
+		"no deleted one": {func(w *checked) { w.Set(schema.NameKey(checktest.NS, schema.TableDeletion, "lost"), broken) }, `row "`, 2},
+		"an entry not to read": {func(w *checked) { w.Set(schema.TickKey(checktest.NS, "due", 2), broken) },
+			`entry 2 in the history of schedule "due"`, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newChecked()
@@ -121,7 +124,8 @@ func TestCheckHistories(t *testing.T) {
 
 // Rows survive encoding and decoding.
 func TestRowsKeepAll(t *testing.T) {
-	p := &plan{id: task.ID{1}, version: 2, createdAt: 3, updatedAt: 4, Schedule: task.Schedule{Name: "s", Cron: "@daily", TimeZone: "UTC", Owner: "ada"}}
+	p := &plan{id: task.ID{1}, version: 2, createdAt: 3, updatedAt: 4, Schedule: task.Schedule{Name: "s", Cron: "@daily",
+		TimeZone: "UTC", Owner: "ada"}}
 	p.Fill()
 	if again, err := decodePlan(p.encode()); err != nil || !reflect.DeepEqual(again, p) {
 		t.Errorf("%+v was decoded as %+v: %v", p, again, err)
@@ -130,7 +134,8 @@ func TestRowsKeepAll(t *testing.T) {
 	if again, err := decodeProgress(c.encode()); err != nil || !reflect.DeepEqual(again, c) {
 		t.Errorf("%+v was decoded as %+v: %v", c, again, err)
 	}
-	e := &schema.Tick{Seq: 1, Planned: 2, Until: 3, Count: 4, At: 5, Outcome: schema.TickSkipped, Reason: "r", Task: task.ID{6}, Request: task.ID{7}}
+	e := &schema.Tick{Seq: 1, Planned: 2, Until: 3, Count: 4, At: 5, Outcome: schema.TickSkipped, Reason: "r", Task: task.ID{6},
+		Request: task.ID{7}}
 	if again, err := decodeTick(1, encodeTick(e)); err != nil || !reflect.DeepEqual(again, e) {
 		t.Errorf("%+v was decoded as %+v: %v", e, again, err)
 	}

@@ -84,8 +84,8 @@ func missed(r *engine.Round, ns string, p *plan, c *progress, w cron.When, upto 
 	fire(r, ns, p, c, last, schema.TickCaughtUp)
 }
 
-// skip records that the ticks from the planned one up to a time created no task. The planned one counts even if the rule does not have it any more: it
-// was planned with another release of the time zone database.
+// skip records that the ticks from the planned one up to a time created no task. The planned one counts even if the
+// rule does not have it any more: it was planned with another release of the time zone database.
 func skip(r *engine.Round, ns string, p *plan, c *progress, w cron.When, planned, upto store.Time, reason string) {
 	if planned > upto {
 		return
@@ -123,7 +123,7 @@ func fire(r *engine.Round, ns string, p *plan, c *progress, planned store.Time, 
 	case err == nil:
 		t.Task = a.ID
 	case errors.Is(err, engine.ErrUnknownQueue) || errors.Is(err, engine.ErrSlotMoved):
-		n.RequestID = engine.RequestOf(p.id, c.seq+1)
+		n.RequestID = task.RequestOf(p.id, c.seq+1)
 		r.Send(ns, &outbox.Message{Request: n.RequestID, Spec: n.Spec, From: outbox.Origin{Schedule: p.Name, Plan: p.id, Tick: c.seq + 1}})
 	case errors.As(err, &refused):
 		t.Outcome, t.Reason = schema.TickSkipped, string(refused.Code)
@@ -142,8 +142,8 @@ func skippedFor(u *task.Unique) string {
 	return SkippedUnique
 }
 
-// TraceTicks makes the leader call begin for the trace headers of each tick's task, because this package generates no random ids. Begin must not
-// block. Effects.Ticked reports which of those traces are in use.
+// TraceTicks makes the leader call begin for the trace headers of each tick's task, because this package generates no
+// random ids. Begin must not block. Effects.Ticked reports which of those traces are in use.
 func TraceTicks(l *engine.Leader, begin func(schedule string, n *engine.NewTask) map[string]string) {
 	engine.Memory[tracing](l).begin = begin
 }
@@ -184,8 +184,8 @@ type Trigger struct {
 	ID      task.ID // of the task, if it is created here; new
 }
 
-// Fire creates a task now, in addition to the regular ticks, even if the schedule is paused. If the task's queue is in another shard, it returns the
-// message that carries the task there.
+// Fire creates a task now, in addition to the regular ticks, even if the schedule is paused. If the task's queue is in
+// another shard, it returns the message that carries the task there.
 //
 // Errors: not_found; those of Enqueue.
 func Fire(r *engine.Round, ns, name string, call Trigger) (a engine.Accepted, on *outbox.Message, err error) {
@@ -223,13 +223,13 @@ func Fire(r *engine.Round, ns, name string, call Trigger) (a engine.Accepted, on
 	return a, on, nil
 }
 
-// triggerRequest returns the request id of the task that a trigger creates. It differs from that of the call, because a task, or a trigger of another
-// schedule, may have been requested with the same.
+// triggerRequest returns the request id of the task that a trigger creates. It differs from that of the call, because a
+// task, or a trigger of another schedule, may have been requested with the same.
 func triggerRequest(p *plan, call Trigger) task.ID {
 	if call.Request == (task.ID{}) {
-		return engine.PartID(p.id, call.ID)
+		return task.PartID(p.id, call.ID)
 	}
-	return engine.PartID(p.id, call.Request)
+	return task.PartID(p.id, call.Request)
 }
 
 // Overlaps returns the error of a trigger while another task holds the unique key of the schedule's task.
@@ -259,5 +259,6 @@ func triggered(r *engine.Round, ns, name string, c *progress, request task.ID) (
 
 // scheduleMissed reports that ticks of a schedule were late, and so were skipped or created their tasks late.
 func scheduleMissed(r *engine.Round, ns string, p *plan, reason string, ticks int) {
-	r.Events = append(r.Events, engine.Event{Kind: "schedule.missed", Namespace: ns, Name: p.Name, Queue: p.Task.Queue, Type: p.Task.Type, Reason: reason, Count: ticks})
+	r.Events = append(r.Events, engine.Event{Kind: "schedule.missed", Namespace: ns, Name: p.Name, Queue: p.Task.Queue, Type: p.Task.Type,
+		Reason: reason, Count: ticks})
 }

@@ -17,9 +17,9 @@ var Policy = engine.Policy{
 	Due: map[schema.DeadlineKind]func(*engine.Round, schema.Deadline){schema.OnTick: tick, schema.OnDeletion: forgetDeletion},
 }
 
-// A schedule lives in one shard, its home, wherever its task's queue moves. Its plan is the definition, written when operators change it. Its
-// progress is the state, written at each tick, in the log entry that creates the tick's task and adds it to the history. So no tick is lost, and none
-// creates two tasks.
+// A schedule lives in one shard, its home, wherever its task's queue moves. Its plan is the definition, written when
+// operators change it. Its progress is the state, written at each tick, in the log entry that creates the tick's task
+// and adds it to the history. So no tick is lost, and none creates two tasks.
 
 // plan is the definition of a schedule.
 type plan struct {
@@ -100,8 +100,8 @@ type PutDone struct {
 	After  *View
 }
 
-// ErrRaced means that a later call has overtaken this one and changed or deleted the schedule. The router tries again with a newer version; no caller
-// sees this error.
+// ErrRaced means that a later call has overtaken this one and changed or deleted the schedule. The router tries again
+// with a newer version; no caller sees this error.
 var ErrRaced error = &task.Error{Code: task.CodeUnavailable, Reason: "schedule_raced", RetryAfter: 100 * time.Millisecond,
 	Message: "the schedule was changed by another call at the same time"}
 
@@ -150,8 +150,8 @@ func (p *plan) rule() cron.When {
 	return schema.Must(whenOf(&p.Schedule))
 }
 
-// Put creates or replaces a schedule, or for a dry run reports what that would do. If its times do not change, neither does its next tick. A paused
-// schedule stays paused.
+// Put creates or replaces a schedule, or for a dry run reports what that would do. If its times do not change, neither
+// does its next tick. A paused schedule stays paused.
 //
 // Errors: invalid_argument; conflict if Create is set and a different one exists; ErrRaced; that of IfETag.
 func Put(r *engine.Round, ns string, put PutCall) (done PutDone, err error) {
@@ -210,8 +210,8 @@ func Put(r *engine.Round, ns string, put PutCall) (done PutDone, err error) {
 	return done, nil
 }
 
-// decideDue decides the ticks that are due by a rule that is about to change: those whose jitter is not over fire now. If there are very many, the
-// newest count as missed.
+// decideDue decides the ticks that are due by a rule that is about to change: those whose jitter is not over fire now.
+// If there are very many, the newest count as missed.
 func decideDue(r *engine.Round, ns string, p *plan, c *progress) {
 	w := p.rule()
 	for range ticksInPass {
@@ -249,7 +249,7 @@ func (c *progress) planNext(p *plan, w cron.When, after store.Time) {
 
 // jitterOf returns how much later than planned a tick fires.
 func (p *plan) jitterOf(planned store.Time) time.Duration {
-	return time.Duration(engine.Chance(p.id, uint64(planned)) * float64(p.Jitter)).Truncate(time.Millisecond)
+	return time.Duration(task.Chance(p.id, uint64(planned)) * float64(p.Jitter)).Truncate(time.Millisecond)
 }
 
 // setProgress writes the progress of a schedule, and the deadline of its next tick.
@@ -296,8 +296,8 @@ func readDeletion(r *engine.Round, ns, name string) deletion {
 // deletionKept is how long a deleted schedule is remembered: longer than an earlier call can be on its way.
 const deletionKept = time.Hour
 
-// Delete removes a schedule with its history, and reports whether there was one. Tasks of its ticks stay. Calls with an earlier version can't
-// recreate the schedule, even if they arrive later.
+// Delete removes a schedule with its history, and reports whether there was one. Tasks of its ticks stay. Calls with an
+// earlier version can't recreate the schedule, even if they arrive later.
 func Delete(r *engine.Round, ns, name string, version uint64) (existed bool, err error) {
 	p, c, exists := schedule(r, ns, name)
 	if exists && p.version >= version {
@@ -354,7 +354,8 @@ func Pause(r *engine.Round, ns, name, reason, by string) (*View, error) {
 	return viewAhead(r, ns, p, c), nil
 }
 
-// Resume makes ticks fire again. Those of the time of the pause are recorded as skipped, with those that were due before it and had not fired.
+// Resume makes ticks fire again. Those of the time of the pause are recorded as skipped, with those that were due
+// before it and had not fired.
 func Resume(r *engine.Round, ns, name string) (*View, error) {
 	p, c, ok := schedule(r, ns, name)
 	if !ok {
@@ -403,7 +404,8 @@ type Page struct {
 	More      bool
 }
 
-// List reads up to limit schedules after a name, sorted by name, or roughly 8 MiB of them. Schedules whose tasks are outside the scope are skipped.
+// List reads up to limit schedules after a name, sorted by name, or roughly 8 MiB of them. Schedules whose tasks are
+// outside the scope are skipped.
 func List(from store.Reader, ns string, s task.Scope, behind string, limit int) (page Page) {
 	lo, hi := schema.TableBounds(ns, schema.TablePlan)
 	if behind != "" {
@@ -427,8 +429,8 @@ func viewAhead(r *engine.Round, ns string, p *plan, c *progress) *View {
 }
 
 func view(from store.Reader, ns string, p *plan, c *progress) *View {
-	v := &View{Schedule: p.Schedule, ID: p.id, CreatedAt: p.createdAt, UpdatedAt: p.updatedAt, Next: c.fires, PausedAt: c.paused, Reason: c.reason,
-		PausedBy: c.by}
+	v := &View{Schedule: p.Schedule, ID: p.id, CreatedAt: p.createdAt, UpdatedAt: p.updatedAt, Next: c.fires,
+		PausedAt: c.paused, Reason: c.reason, PausedBy: c.by}
 	if c.paused == 0 {
 		v.Planned = c.planned
 	}

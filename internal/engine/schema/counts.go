@@ -9,9 +9,10 @@ import (
 type Counts struct {
 	Scheduled, Claimed, Retrying, Dead, Poisoned int64
 	Ready                                        [3]int64 // by priority, high first
-	Parked                                       int64    // of the ready: in no lane, because they wait for the holder of their unique key or for a predecessor
-	Behind                                       int64    // of the parked: wait for a predecessor only
-	Bytes                                        int64    // Exec.Size of all that have not ended
+	// of the ready: in no lane, because they wait for the holder of their unique key or for a predecessor
+	Parked int64
+	Behind int64 // of the parked: wait for a predecessor only
+	Bytes  int64 // Exec.Size of all that have not ended
 
 	Sweep store.Time // when the queue's full buckets are forgotten; 0: there are none
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Envelope is a task as its producer described it. It is written once; only an operator's edit of the payload rewrites it, and keeps the fingerprint.
+// Envelope is a task as its producer described it. It is written once; only an operator's edit of the payload rewrites
+// it, and keeps the fingerprint.
 type Envelope struct {
 	ID             task.ID
 	Namespace      string

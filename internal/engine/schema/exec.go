@@ -7,8 +7,8 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Exec is the execution state of a task. It repeats the queue and what determines the lane from the envelope, so that most verbs need not read the
-// payload.
+// Exec is the execution state of a task. It repeats the queue and what determines the lane from the envelope, so that
+// most verbs need not read the payload.
 type Exec struct {
 	State       task.State
 	Priority    task.Priority
@@ -66,12 +66,13 @@ type Claim struct {
 	Until    store.Time // end of the lease
 	RunUntil store.Time // the lease is never extended beyond this
 	Lease    time.Duration
-	// Orphaned means that the lease had expired when a new leader began, and was extended once. If the extension ends unused, that does not count as
-	// a crash of the worker.
+	// Orphaned means that the lease had expired when a new leader began, and was extended once. If the extension ends
+	// unused, that does not count as a crash of the worker.
 	Orphaned bool
 	// Repeated means that the claim call was repeated and answered again, so that a lost answer proves nothing.
 	Repeated bool
-	// GivesBack means that the holder has shortened its lease to this long, and has not asked for longer since: it returns the task at the lease's end.
+	// GivesBack means that the holder has shortened its lease to this long, and has not asked for longer since: it returns
+	// the task at the lease's end.
 	GivesBack time.Duration
 	// Yields means that earlier tasks of its key that come back may be claimed meanwhile.
 	Yields bool

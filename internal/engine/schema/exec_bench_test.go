@@ -9,11 +9,12 @@ import (
 
 // BenchmarkRows encodes and decodes the rows of a task that every verb reads or writes.
 func BenchmarkRows(b *testing.B) {
-	ready := Exec{State: task.Ready, Priority: task.Normal, Queue: "default", Type: "email", CreatedAt: 1790000000000000, RunAt: 1790000000000000,
-		ReadyAt: 1790000000000000, Seq: 12345, Size: 100}
+	ready := Exec{State: task.Ready, Priority: task.Normal, Queue: "default", Type: "email", CreatedAt: 1790000000000000,
+		RunAt: 1790000000000000, ReadyAt: 1790000000000000, Seq: 12345, Size: 100}
 	claimed := ready
 	claimed.State, claimed.Fence = task.Claimed, 1
-	claimed.Claim = Claim{Nonce: 1 << 62, Worker: "worker-1", At: 1790000000000000, Until: 1790000000000000, RunUntil: 1790000000000000, Lease: 30 * time.Second}
+	claimed.Claim = Claim{Nonce: 1 << 62, Worker: "worker-1", At: 1790000000000000, Until: 1790000000000000, RunUntil: 1790000000000000,
+		Lease: 30 * time.Second}
 	space := make([]byte, 0, 512)
 	for name, x := range map[string]*Exec{"ready": &ready, "claimed": &claimed} {
 		row := x.Encode()

@@ -15,20 +15,21 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// RowVersion is the first byte of a row. Numbered fields in protobuf's wire format follow: a field may be added, and an older reader skips it. Zero
-// values are not written.
+// RowVersion is the first byte of a row. Numbered fields in protobuf's wire format follow: a field may be added, and an
+// older reader skips it. Zero values are not written.
 const RowVersion = 1
 
-// Fields encodes or decodes a row. A type describes its row once, in a method that passes the number and the address of each field to one of the
-// functions below:
+// Fields encodes or decodes a row. A type describes its row once, in a method that passes the number and the address of
+// each field to one of the functions below:
 //
 //	func (t *Thing) fields(f *schema.Fields) {
 //		schema.Num(f, 1, &t.Count)
 //		f.Text(2, &t.Name)
 //	}
 //
-// While a row is encoded, each of them appends its field. While one is decoded, each sets its field if that is the next one in the row. The method
-// is called once for a row whose fields are in the order of the calls, and again for what an unknown field precedes, or fields in another order.
+// While a row is encoded, each of them appends its field. While one is decoded, each sets its field if that is the next
+// one in the row. The method is called once for a row whose fields are in the order of the calls, and again for what an
+// unknown field precedes, or fields in another order.
 type Fields struct {
 	row      []byte // what is encoded so far, or the row to decode
 	encoding bool

@@ -78,13 +78,15 @@ func (s *sample) forgetCalls() {
 }
 
 func full() *sample {
-	return &sample{state: task.Dead, at: -5, on: true, level: 2.5, keep: new(time.Duration(0)), name: "n", tags: []string{"a", "b"}, data: []byte("d"), id: task.ID{1},
-		by: task.Author{Name: "ada"}, sub: &sample{name: "s"}, subs: []sample{{at: 1}, {at: 2}}, raw: [][]byte{[]byte("x"), {}}, all: []task.Author{{Name: "eva"}, {}}}
+	return &sample{state: task.Dead, at: -5, on: true, level: 2.5, keep: new(time.Duration(0)), name: "n", tags: []string{"a", "b"},
+		data: []byte("d"), id: task.ID{1}, by: task.Author{Name: "ada"}, sub: &sample{name: "s"}, subs: []sample{{at: 1}, {at: 2}},
+		raw: [][]byte{[]byte("x"), {}}, all: []task.Author{{Name: "eva"}, {}}}
 }
 
 // The form of a row is that of protobuf, behind the version. Data on disk has it, so it must not change.
 func TestRowForm(t *testing.T) {
-	const want = "01" + "0807" + "10fbffffffffffffffff01" + "1801" + "20808080808080808240" + "2801" + "32016e" + "3a0161" + "3a0162" + "82010164" +
+	const want = "01" + "0807" + "10fbffffffffffffffff01" + "1801" + "20808080808080808240" + "2801" + "32016e" + "3a0161" +
+		"3a0162" + "82010164" +
 		"8a011001000000000000000000000000000000"
 	got := hex.EncodeToString(full().encode())
 	if !strings.HasPrefix(got, want) {

@@ -14,8 +14,9 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// The key layout. Every key begins with its table's letter, so that each table has files of its own (store.Open), then its namespace and a zero byte;
-// names inside a key end with a zero byte, which no name contains. Numbers are big-endian, so that rows are sorted by them.
+// The key layout. Every key begins with its table's letter, so that each table has files of its own (store.Open), then
+// its namespace and a zero byte; names inside a key end with a zero byte, which no name contains. Numbers are
+// big-endian, so that rows are sorted by them.
 //
 //	e ns 0 id                                envelope: written once
 //	s ns 0 id                                execution state
@@ -56,8 +57,8 @@ import (
 //	x ns 0 ended id                          a dead letter whose retention is over, to be archived
 //	z ns 0 id                                a zone of ids that begins with this one: a summary of its tasks for searches
 //	t time kind ns 0 …                       a deadline; the rest names the row it is for
-//	t time kind ns 0 seq                     the end of the retention of tasks that ended in one round, or of the remains of tasks forgotten in
-//	                                         one; the value has their ids
+//	t time kind ns 0 seq                     the end of the retention of tasks that ended in one round, or of the remains of tasks
+//	                                         forgotten in one; the value has their ids
 //	v time kind ns 0 seq                     the end of leases granted in one round; the value has the ids of their tasks
 //	R 0                                      the shard was restored from a backup not long ago
 //	X ns 0 seq                               a row that was set apart, because a loop could not handle it: its key, its value, why and when
@@ -108,11 +109,12 @@ const (
 
 // This does not compile if two tables have the same letter.
 var _ = [...]struct{}{
-	TableEnvelope: {}, TableExec: {}, TableListed: {}, TableResult: {}, TableCheckpoint: {}, TableAttempt: {}, TableReady: {}, TableLane: {}, TableWaiting: {},
-	TableDead: {}, TableKey: {}, TableRequest: {}, TableUnique: {}, TableFirst: {}, TableOrder: {}, TableClaimKey: {}, TableClaimed: {}, TableOnce: {}, TableUse: {},
-	TableQueue: {}, TableCounts: {}, TableShare: {}, TableBreaker: {}, TableArchive: {}, TablePlan: {}, TableProgress: {}, TableTick: {},
-	TableDeletion: {}, TableOutbox: {}, TableFollow: {}, TableGroup: {}, TableMember: {}, TableOperation: {}, TableStep: {}, TableWatch: {},
-	TableNotification: {}, TableZone: {}, TableApart: {}, TableDeadline: {}, TableLease: {}, TableRestored: {},
+	TableEnvelope: {}, TableExec: {}, TableListed: {}, TableResult: {}, TableCheckpoint: {}, TableAttempt: {}, TableReady: {},
+	TableLane: {}, TableWaiting: {}, TableDead: {}, TableKey: {}, TableRequest: {}, TableUnique: {}, TableFirst: {}, TableOrder: {},
+	TableClaimKey: {}, TableClaimed: {}, TableOnce: {}, TableUse: {}, TableQueue: {}, TableCounts: {}, TableShare: {}, TableBreaker: {},
+	TableArchive: {}, TablePlan: {}, TableProgress: {}, TableTick: {}, TableDeletion: {}, TableOutbox: {}, TableFollow: {}, TableGroup: {},
+	TableMember: {}, TableOperation: {}, TableStep: {}, TableWatch: {}, TableNotification: {}, TableZone: {}, TableApart: {},
+	TableDeadline: {}, TableLease: {}, TableRestored: {},
 }
 
 // Timelines lists the tables of deadlines. Leases have their own: most end early, so it stays short, and it lists every claimed task.
@@ -179,8 +181,8 @@ func IDKey(ns string, tab byte, id task.ID) []byte {
 	return append(Table(ns, tab), id[:]...)
 }
 
-// ForgottenKey returns the key of the row that remains of a forgotten task. It begins like that of the zero request id, which no request can have, so
-// that these rows are adjacent.
+// ForgottenKey returns the key of the row that remains of a forgotten task. It begins like that of the zero request id,
+// which no request can have, so that these rows are adjacent.
 func ForgottenKey(ns string, id task.ID) []byte {
 	return append(IDKey(ns, TableRequest, task.ID{}), id[:]...)
 }
@@ -302,8 +304,8 @@ func ClaimKeyKey(ns, key string) []byte {
 	return append(Table(ns, TableClaimKey), key...)
 }
 
-// DeadlineKey returns the row key of a deadline. The rest names what it is for, such as a task's id or a claim key. In a shared row, it is a number
-// that no other row of the shard has.
+// DeadlineKey returns the row key of a deadline. The rest names what it is for, such as a task's id or a claim key. In
+// a shared row, it is a number that no other row of the shard has.
 func DeadlineKey(at store.Time, kind DeadlineKind, ns string, rest []byte) []byte {
 	k := append(make([]byte, 0, keyRoom), Timelines[TimelineOf(kind)])
 	k = binary.BigEndian.AppendUint64(k, uint64(max(at, 0)))
@@ -394,8 +396,8 @@ func (d Deadline) Value() []byte {
 	return row
 }
 
-// Joined merges the first deadline with those right behind it that have the same time, kind and namespace. It returns the merged deadline and how
-// many there were.
+// Joined merges the first deadline with those right behind it that have the same time, kind and namespace. It returns
+// the merged deadline and how many there were.
 func Joined(due []Deadline) (d Deadline, n int) {
 	d, n = due[0], 1
 	for (d.Kind.Shared() || d.Kind.OfKeys()) && n < len(due) && due[n].At == d.At && due[n].Kind == d.Kind && due[n].Namespace == d.Namespace {
@@ -422,7 +424,8 @@ func (d Deadline) Acts() int { return max(len(d.Shared)+len(d.Keys), 1) }
 
 // Compare orders deadlines, those of all tables together, as each table does.
 func (d Deadline) Compare(o Deadline) int {
-	return cmp.Or(cmp.Compare(d.At, o.At), cmp.Compare(d.Kind, o.Kind), strings.Compare(d.Namespace, o.Namespace), bytes.Compare(d.Rest, o.Rest))
+	return cmp.Or(cmp.Compare(d.At, o.At), cmp.Compare(d.Kind, o.Kind), strings.Compare(d.Namespace, o.Namespace),
+		bytes.Compare(d.Rest, o.Rest))
 }
 
 // ErrDeadline returns the error for a deadline key that can't be decoded.

@@ -5,7 +5,8 @@ import "github.com/pawlq/pawl/internal/store"
 // PageBytes bounds what is read for one page or step, payloads included: all tasks of a page are in memory at the same time.
 const PageBytes = 8 << 20
 
-// A page asks for room once it has read firstRoom: for what it has read and for the next item, which may be as large as the last, or roomStep.
+// A page asks for room once it has read firstRoom: for what it has read and for the next item, which may be as large as
+// the last, or roomStep.
 const (
 	firstRoom = 16 << 10
 	roomStep  = 64 << 10

@@ -17,7 +17,8 @@ type Tick struct {
 	At      store.Time // when it was decided
 	Outcome TickOutcome
 	Reason  string // why it was skipped
-	// Task is the tick's task, or for a tick skipped because of overlap, the running task. Zero: there is none, or it is on its way to another shard.
+	// Task is the tick's task, or for a tick skipped because of overlap, the running task. Zero: there is none, or it is
+	// on its way to another shard.
 	Task task.ID
 	// Request is the request id of a trigger.
 	Request task.ID

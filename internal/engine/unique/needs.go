@@ -12,7 +12,8 @@ type Needs struct {
 
 type name struct{ queue, key string }
 
-// Of returns how many more tasks and bytes there will be: fewer than the task has if it replaces another, and none if its unique key is taken.
+// Of returns how many more tasks and bytes there will be: fewer than the task has if it replaces another, and none if
+// its unique key is taken.
 func (n *Needs) Of(s *task.Spec) (tasks, bytes int64) {
 	if s.Unique == nil {
 		return 1, s.Size()

@@ -1,9 +1,11 @@
-// Package unique lets one task of a queue hold a key, from its enqueue until it leaves the set of states that it names. The key's row names the task
-// that holds it, and the one that waits to hold it next. It changes in the log entry that moves the task, so it can't outlive it. Tasks without a
-// unique key are not affected. The package knows neither queues nor how a task is moved.
+// Package unique lets one task of a queue hold a key, from its enqueue until it leaves the set of states that it names.
+// The key's row names the task that holds it, and the one that waits to hold it next. It changes in the log entry that
+// moves the task, so it can't outlive it. Tasks without a unique key are not affected. The package knows neither queues
+// nor how a task is moved.
 //
-// A next task exists only while the holder is claimed. It is in no lane, so that it can't run. When the holder's claim ends, the next task becomes
-// the holder: its data is newer, so a holder that would wait for another run is discarded instead.
+// A next task exists only while the holder is claimed. It is in no lane, so that it can't run. When the holder's claim
+// ends, the next task becomes the holder: its data is newer, so a holder that would wait for another run is discarded
+// instead.
 package unique
 
 import (
@@ -20,8 +22,8 @@ type Round interface {
 	Exec(ns string, id task.ID) (*schema.Exec, error)
 }
 
-// Keep keeps the row of a task's unique key in step with the task, as part of a move. It returns the task, if any, that has become the holder of the
-// key and must be moved after this move.
+// Keep keeps the row of a task's unique key in step with the task, as part of a move. It returns the task, if any, that
+// has become the holder of the key and must be moved after this move.
 func Keep(r Round, ns string, id task.ID, from, to *schema.Exec) (newHolder task.ID) {
 	switch {
 	case from == nil || from.State.Ended() && !to.State.Ended():
@@ -50,7 +52,8 @@ func Keep(r Round, ns string, id task.ID, from, to *schema.Exec) (newHolder task
 	return newHolder
 }
 
-// take assigns the key to a task: to a new one, in the role that it was given, or to a replayed one, which still holds its key or finds it free.
+// take assigns the key to a task: to a new one, in the role that it was given, or to a replayed one, which still holds
+// its key or finds it free.
 func take(r Round, ns string, id task.ID, from, to *schema.Exec) {
 	switch {
 	case from == nil && to.Role == schema.RoleNext:
@@ -84,8 +87,8 @@ func Taken(r Round, ns string, x *schema.Exec) (by task.ID, taken bool) {
 	return u.Holder, taken
 }
 
-// Elsewhere reports whether a task of another shard may hold the unique key that x has released, by this shard's copy of the queue. Then x can't get
-// it back here.
+// Elsewhere reports whether a task of another shard may hold the unique key that x has released, by this shard's copy
+// of the queue. Then x can't get it back here.
 func Elsewhere(c *task.QueueConfig, x *schema.Exec) bool {
 	return x.Unique != nil && x.Role != schema.RoleHolder && c.KeyMayBeElsewhere(x.Unique.Key)
 }

@@ -93,7 +93,7 @@ func cancelMember(r *engine.Round, ns string, group, id task.ID) {
 		_ = engine.Cancel(r, ns, id) // it may have ended, which its home then knows
 		return
 	}
-	r.Send(ns, &outbox.Message{Request: engine.RequestOf(engine.PartID(group, id), cancelOrders), Cancel: id})
+	r.Send(ns, &outbox.Message{Request: task.RequestOf(task.PartID(group, id), cancelOrders), Cancel: id})
 }
 
 // cancelOrders keeps the ids of cancel orders apart from those of tasks and notices.

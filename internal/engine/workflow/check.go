@@ -142,7 +142,7 @@ func checkMembers(c engine.Checker, groups map[task.ID]*taskGroup, messages map[
 			(x == nil || x.State.Ended()) {
 			c.Find("member %s of group %s is pending, and task %s is not", ref, id, m.id)
 		}
-		if numbered := ref[0] < 0x80; m.pending() && m.id == (task.ID{}) && numbered && !messages[engine.PartID(id, ref)] {
+		if numbered := ref[0] < 0x80; m.pending() && m.id == (task.ID{}) && numbered && !messages[task.PartID(id, ref)] {
 			c.Find("member %s of group %s is lost on its way", ref, id)
 		}
 	})

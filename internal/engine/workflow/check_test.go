@@ -3,7 +3,6 @@ package workflow
 import (
 	"testing"
 
-	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/checktest"
 	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
@@ -51,7 +50,7 @@ func newChecked() *checked {
 	w.join(first, numberedRef(1), groupRuns, task.Ready, 2)
 	w.join(second, numberedRef(2), groupRuns, task.Succeeded, 1)
 	w.members[[2]task.ID{groupRuns, numberedRef(3)}] = &member{} // on its way
-	w.messages = append(w.messages, &outbox.Message{Request: engine.PartID(groupRuns, numberedRef(3))})
+	w.messages = append(w.messages, &outbox.Message{Request: task.PartID(groupRuns, numberedRef(3))})
 	// so is this one, of which its shard knows
 	w.members[[2]task.ID{groupRuns, requestedRef(idOf(4))}] = &member{}
 	// of another shard

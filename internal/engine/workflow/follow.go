@@ -96,7 +96,7 @@ func createFollower(r *engine.Round, ns string, id task.ID, i int, f *schema.Fol
 	case err == nil:
 		noteEnqueued(f, a, nil)
 	case errors.Is(err, engine.ErrUnknownQueue) || errors.Is(err, engine.ErrSlotMoved) || errors.Is(err, task.ErrQueueFull):
-		r.Send(ns, &outbox.Message{Request: engine.RequestOf(id, n), Spec: spec, From: outbox.Origin{Parent: id, N: i}})
+		r.Send(ns, &outbox.Message{Request: task.RequestOf(id, n), Spec: spec, From: outbox.Origin{Parent: id, N: i}})
 		f.State = schema.FollowerSent
 	case errors.As(err, &refused):
 		noteEnqueued(f, a, refused)

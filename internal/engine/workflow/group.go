@@ -125,7 +125,8 @@ type Call struct {
 	members  []NewMember
 }
 
-// Hash hashes the tasks of the call, and returns it. It is called before the round, because large payloads take milliseconds; if it was not, the round does it.
+// Hash hashes the tasks of the call, and returns it. It is called before the round, because large payloads take
+// milliseconds; if it was not, the round does it.
 func (n *Call) Hash() *Call {
 	if n.members == nil {
 		n.members, n.digested = NewMembers(n.Tasks), n.digest()
@@ -307,7 +308,7 @@ func join(r *engine.Round, ns string, s NewMember, n uint64) (*member, Joined) {
 	case err == nil:
 		m.id = a.ID
 	case errors.Is(err, engine.ErrUnknownQueue) || errors.Is(err, engine.ErrSlotMoved):
-		p := &outbox.Message{Request: engine.PartID(group, ref), Spec: s.Spec}
+		p := &outbox.Message{Request: task.PartID(group, ref), Spec: s.Spec}
 		r.Send(ns, p)
 		return m, Joined{Message: p}
 	case errors.As(err, &refused):
@@ -328,7 +329,7 @@ const (
 // joinedBefore returns the outcome of a member that an earlier call added.
 func joinedBefore(r *engine.Round, ns string, group, ref task.ID, m *member) Joined {
 	if m.id == (task.ID{}) && m.refused == "" {
-		if p, ok := outbox.Read(r.Tx(), ns, engine.PartID(group, ref)); ok {
+		if p, ok := outbox.Read(r.Tx(), ns, task.PartID(group, ref)); ok {
 			return Joined{Message: p}
 		}
 	}
@@ -427,7 +428,7 @@ func requestedRef(request task.ID) task.ID {
 
 // followerRef returns the reference of the i-th follow-up of a member.
 func followerRef(parent task.ID, i int) task.ID {
-	return requestedRef(engine.RequestOf(parent, uint64(i)+1)) // #nosec G115 -- a few
+	return requestedRef(task.RequestOf(parent, uint64(i)+1)) // #nosec G115 -- a few
 }
 
 // group returns a group to change. All verbs of a round share one copy, because enqueuing a task in one may end a

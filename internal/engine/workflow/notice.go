@@ -36,7 +36,7 @@ func sendNotice(r *engine.Round, ns string, shard uint32, n *outbox.Notice) {
 
 // noticeID returns the request id of a notice.
 func noticeID(n *outbox.Notice) task.ID {
-	return engine.RequestOf(engine.PartID(n.Group, n.Ref), noticeRevisions+n.Revision)
+	return task.RequestOf(task.PartID(n.Group, n.Ref), noticeRevisions+n.Revision)
 }
 
 // noticeRevisions keeps the ids of notices apart from those of tasks.

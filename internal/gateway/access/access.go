@@ -49,7 +49,8 @@ func restCredentials(r *http.Request) Credentials {
 
 // GRPCCredentials returns the credentials in the metadata of a call of gRPC, and the certificate of its connection.
 func GRPCCredentials(ctx context.Context) Credentials {
-	return Credentials{metadata.ValueFromIncomingContext(ctx, metaToken), metadata.ValueFromIncomingContext(ctx, metaNamespace), listen.CertificateOfGRPC(ctx)}
+	return Credentials{metadata.ValueFromIncomingContext(ctx, metaToken), metadata.ValueFromIncomingContext(ctx, metaNamespace),
+		listen.CertificateOfGRPC(ctx)}
 }
 
 // token returns the token, "" if there is none. A malformed one is refused when it is looked up.
@@ -177,7 +178,8 @@ func (n Need) Allows(v callinfo.Principal) error {
 	case n.Roles != 0 && !v.Roles.HasAny(n.Roles):
 		return callinfo.Denied("token %q has the role %s, and this call needs %s", v.Name, v.Roles, strings.Join(n.Roles.Names(), " or "))
 	case n.Reach >= OfNamespace && !v.Scope().All():
-		return callinfo.Denied("token %q is limited to the queues %s, and this call concerns more than queues", v.Name, strings.Join(v.Queues, ", "))
+		return callinfo.Denied("token %q is limited to the queues %s, and this call concerns more than queues", v.Name,
+			strings.Join(v.Queues, ", "))
 	case n.Reach == OfCluster && !v.InAll():
 		return callinfo.Denied("token %q is limited to namespace %q, and this call concerns the whole cluster", v.Name, v.Namespace)
 	}

@@ -53,7 +53,8 @@ func TestCallsAreReleased(t *testing.T) {
 	if leave(); ctx.Err() != nil {
 		t.Errorf("leave cancelled the context of a call that does not last: %v", ctx.Err())
 	}
-	for i, c := range []struct{ who, namespace, says string }{{"team", "team", ""}, {"boss", "team", ""}, {"team", "team", "the namespace has 2 calls in progress"}, {"boss", "", ""}, {"boss", "default", ""},
+	for i, c := range []struct{ who, namespace, says string }{{"team", "team", ""}, {"boss", "team", ""},
+		{"team", "team", "the namespace has 2 calls in progress"}, {"boss", "", ""}, {"boss", "default", ""},
 		{"boss", "other", "4 calls are in progress at this node"}} {
 		if _, _, err := admit(c.who, c.namespace, long); (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("call %d, by %s in namespace %q: %v, want %q", i, c.who, c.namespace, err, c.says)
@@ -63,24 +64,28 @@ func TestCallsAreReleased(t *testing.T) {
 
 // A call has one token. Calls without sufficient rights are counted as refusals.
 func TestRefusalsAreCounted(t *testing.T) {
-	if _, err := (Credentials{tokens: []string{"Bearer a", "Bearer b"}}).token(); err == nil || !strings.Contains(err.Error(), "is given 2 times") {
+	if _, err := (Credentials{tokens: []string{"Bearer a", "Bearer b"}}).token(); err == nil || !strings.Contains(err.Error(),
+		"is given 2 times") {
 		t.Errorf("two tokens: %v, want an error", err)
 	}
 	const scheme, none = "the scheme is not Bearer", "the scheme Bearer has no token"
 	for said, c := range map[string]struct{ token, refused string }{
-		"": {refused: scheme}, "Basic pawl_x": {refused: scheme}, "Bear": {refused: scheme}, "Bearerpawl_x": {refused: scheme}, "pawl_x": {refused: scheme},
-		"Bearer": {refused: none}, "bearer ": {refused: none}, " Bearer  ": {refused: none}, "Bearer  a ": {token: "a"}, "bEARER b": {token: "b"},
+		"": {refused: scheme}, "Basic pawl_x": {refused: scheme}, "Bear": {refused: scheme}, "Bearerpawl_x": {refused: scheme},
+		"pawl_x": {refused: scheme}, "Bearer": {refused: none}, "bearer ": {refused: none}, " Bearer  ": {refused: none},
+		"Bearer  a ": {token: "a"}, "bEARER b": {token: "b"},
 	} {
 		token, err := (Credentials{tokens: []string{said}}).token()
 		e, _ := task.AsError(err)
-		if token != c.token || (err == nil) != (c.refused == "") || err != nil && (e.Code != task.CodeUnauthenticated || !strings.Contains(e.Message, c.refused)) {
+		if token != c.token || (err == nil) != (c.refused == "") || err != nil && (e.Code != task.CodeUnauthenticated ||
+			!strings.Contains(e.Message, c.refused)) {
 			t.Errorf("token of %q = %q, %v, want %+v", said, token, err, c)
 		}
 	}
 	k := newTokenSet()
 	k.addAll()
 	g := NewGuard(k.auth, listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler), nil)
-	if _, err := g.Authenticate(Credentials{tokens: []string{"Basic x"}}); err == nil || !strings.Contains(err.Error(), "the scheme is not Bearer") {
+	if _, err := g.Authenticate(Credentials{tokens: []string{"Basic x"}}); err == nil || !strings.Contains(err.Error(),
+		"the scheme is not Bearer") {
 		t.Errorf("Authenticate with a malformed token: %v, want an error", err)
 	}
 	for i, c := range []struct {
@@ -88,7 +93,8 @@ func TestRefusalsAreCounted(t *testing.T) {
 		n     Need
 		want  uint64 // refused for lack of rights so far
 		inUse int    // calls in progress afterwards
-	}{{k.secret["observe"], Need{OfQueues, observe, false}, 0, 1}, {k.secret["observe"], Need{OfQueues, produce, false}, 1, 1}, {"x", Need{OfQueues, produce, false}, 1, 1}, {k.secret["admin"], Need{OfCluster, 0, false}, 2, 1}} {
+	}{{k.secret["observe"], Need{OfQueues, observe, false}, 0, 1}, {k.secret["observe"], Need{OfQueues, produce, false}, 1, 1},
+		{"x", Need{OfQueues, produce, false}, 1, 1}, {k.secret["admin"], Need{OfCluster, 0, false}, 2, 1}} {
 		ctx, call := callinfo.Begin(peer.NewContext(t.Context(), &peer.Peer{Addr: listen.InProcessAddr("192.0.2.7")}), "grpc", "test")
 		_, _, _ = g.admit(ctx, call, c.n, Credentials{tokens: []string{"Bearer " + c.token}})
 		if got := k.auth.Failed(auth.FailedRights); got != c.want || g.Calls.InUse() != c.inUse {
@@ -101,7 +107,8 @@ func TestRefusalsAreCounted(t *testing.T) {
 		ctx, call := callinfo.Begin(peer.NewContext(t.Context(), &peer.Peer{Addr: listen.InProcessAddr("192.0.2.7")}), "grpc", "test")
 		_, _, _ = g.admit(ctx, call, Need{OfQueues, produce, false}, Credentials{tokens: []string{"Bearer " + k.secret["observe"]}})
 	}
-	if strings.Count(lines.String(), "a caller was refused") != 2 || strings.Count(lines.String(), "actor=observe namespace=default interface=ui address=192.0.2.7") != 2 {
+	if strings.Count(lines.String(), "a caller was refused") != 2 ||
+		strings.Count(lines.String(), "actor=observe namespace=default interface=ui address=192.0.2.7") != 2 {
 		t.Errorf("log = %s, want each refusal with its caller and address", lines.String())
 	}
 	if _, from := k.auth.Refused(); from != "192.0.2.7" {
@@ -112,7 +119,8 @@ func TestRefusalsAreCounted(t *testing.T) {
 	g.Rates = newRates(1)
 	for i := range 3 { // a call itself takes no bytes
 		ctx, call := callinfo.Begin(t.Context(), "grpc", "test")
-		if _, _, err := g.admit(ctx, call, Need{OfQueues, produce, false}, Credentials{tokens: []string{"Bearer " + k.secret["produce"]}}); err != nil {
+		if _, _, err := g.admit(ctx, call, Need{OfQueues, produce, false}, Credentials{tokens: []string{"Bearer " + k.secret["produce"]}}); err !=
+			nil {
 			t.Errorf("call %d of a namespace with a quota of one byte a second: %v", i, err)
 		}
 		if _, err := g.AdmitFrame(call); err != nil {
@@ -128,7 +136,8 @@ func TestRefusalsAreCounted(t *testing.T) {
 			t.Errorf("%v was counted as a refusal from %q", err, from)
 		}
 	}
-	open := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler), nil)
+	open := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload,
+		slog.New(slog.DiscardHandler), nil)
 	if v, err := open.Authenticate(Credentials{tokens: []string{"Basic x"}}); err != nil || v.Principal != auth.Anonymous {
 		t.Errorf("Authenticate where no tokens are required = %+v, %v", v, err)
 	}
@@ -142,7 +151,8 @@ func TestRefusalLogIsPaced(t *testing.T) {
 			after  time.Duration
 			others int
 			ok     bool
-		}{{0, 0, true}, {0, 0, false}, {refusalLogInterval - 1, 0, false}, {1, 2, true}, {refusalLogInterval, 0, true}, {1, 0, false}, {refusalLogInterval, 1, true}} {
+		}{{0, 0, true}, {0, 0, false}, {refusalLogInterval - 1, 0, false}, {1, 2, true}, {refusalLogInterval, 0, true}, {1, 0, false},
+			{refusalLogInterval, 1, true}} {
 			pass(c.after)
 			if others, ok := r.turn(); others != c.others || ok != c.ok {
 				t.Errorf("refusal %d: %d others, log %t, want %d, %t", i, others, ok, c.others, c.ok)
@@ -154,7 +164,8 @@ func TestRefusalLogIsPaced(t *testing.T) {
 // A node that is cut off from the system shard, and needs no tokens, goes on serving the namespaces that it knows.
 func TestCutOffNodeServesNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler), nil)
+		g := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload,
+			slog.New(slog.DiscardHandler), nil)
 		added := time.Now()
 		g.auth.Replace(auth.Access{Namespaces: []string{"default", "team"}, Began: map[string]store.Time{"team": store.TimeOf(added)}})
 		g.auth.Refreshed(added)
@@ -169,7 +180,8 @@ func TestCutOffNodeServesNamespaces(t *testing.T) {
 
 // One namespace can't take all of a node's calls.
 func TestCallsAtOnce(t *testing.T) {
-	g := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler), nil)
+	g := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload,
+		slog.New(slog.DiscardHandler), nil)
 	g.Calls = admission.NewSlots(2)
 	n := Need{Reach: OfQueues}
 	enter := func() (func(), error) {

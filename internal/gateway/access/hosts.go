@@ -13,7 +13,8 @@ func (g *Guard) CheckHost(r *http.Request) error {
 	if g.auth.TokensRequired() || g.hosts.Have(r.Host) {
 		return nil
 	}
-	err := task.Invalid("host", "%q is not a name of this server. While calls need no token it answers to IP addresses, to localhost, and to the hosts of --listen, --advertise and --allowed-hosts",
+	err := task.Invalid("host", "%q is not a name of this server. While calls need no token it answers to IP addresses, to localhost, and "+
+		"to the hosts of --listen, --advertise and --allowed-hosts",
 		task.Cut(r.Host, 300))
 	if others, ok := g.misdirected.turn(); ok {
 		g.log.Warn("a request for another host was refused", "host", task.Cut(r.Host, 300), "address", r.RemoteAddr, "others", others,

@@ -19,8 +19,10 @@ func TestTokenHeaders(t *testing.T) {
 		want    string
 		bad     task.Code
 	}{
-		{nil, "", ""}, {[]string{"Bearer pawl_x"}, "pawl_x", ""}, {[]string{"bearer  pawl_x "}, "pawl_x", ""}, {[]string{"Bearer "}, "", task.CodeUnauthenticated},
-		{[]string{"Basic x"}, "", task.CodeUnauthenticated}, {[]string{""}, "", task.CodeUnauthenticated}, {[]string{"Bear"}, "", task.CodeUnauthenticated}, {[]string{"Bearer a", "Bearer b"}, "", task.CodeInvalidArgument},
+		{nil, "", ""}, {[]string{"Bearer pawl_x"}, "pawl_x", ""}, {[]string{"bearer  pawl_x "}, "pawl_x", ""}, {[]string{"Bearer "}, "",
+			task.CodeUnauthenticated},
+		{[]string{"Basic x"}, "", task.CodeUnauthenticated}, {[]string{""}, "", task.CodeUnauthenticated}, {[]string{"Bear"}, "",
+			task.CodeUnauthenticated}, {[]string{"Bearer a", "Bearer b"}, "", task.CodeInvalidArgument},
 	} {
 		got, err := Credentials{tokens: c.headers}.token()
 		e, _ := task.AsError(err)
@@ -32,13 +34,15 @@ func TestTokenHeaders(t *testing.T) {
 
 // A call is in the namespace of its token, or in the one that it names, if the token is for all.
 func TestNamespaceOfACall(t *testing.T) {
-	g := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler), nil)
+	g := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload,
+		slog.New(slog.DiscardHandler), nil)
 	of := func(ns string) callinfo.Principal {
 		return callinfo.Principal{Principal: &auth.Principal{Name: "ci", Rights: auth.Rights{Namespace: ns}}}
 	}
 	for _, c := range []struct{ token, asked, want, words string }{
-		{"team", "", "team", ""}, {"team", "team", "team", ""}, {"team", "other", "other", `token "ci" is limited to namespace "team"`}, {"team", "(", "", "namespace"},
-		{auth.AllNamespaces, "", "default", ""}, {auth.AllNamespaces, "default", "default", ""}, {auth.AllNamespaces, "(", "", "namespace"},
+		{"team", "", "team", ""}, {"team", "team", "team", ""}, {"team", "other", "other", `token "ci" is limited to namespace "team"`},
+		{"team", "(", "", "namespace"}, {auth.AllNamespaces, "", "default", ""}, {auth.AllNamespaces, "default", "default", ""},
+		{auth.AllNamespaces, "(", "", "namespace"},
 	} {
 		s := Credentials{}
 		if c.asked != "" {
@@ -63,7 +67,8 @@ func TestNeedsOfRPCs(t *testing.T) {
 			t.Errorf("%s needs %+v", service, got)
 		}
 	}
-	for method, want := range map[string]Need{"/pawl.v1.ProducerService/Enqueue": RPCNeeds()["ProducerService/Enqueue"], "/pawl.v1.ProducerService/None": {}, "/other.Service/Any": {}} {
+	for method, want := range map[string]Need{"/pawl.v1.ProducerService/Enqueue": RPCNeeds()["ProducerService/Enqueue"],
+		"/pawl.v1.ProducerService/None": {}, "/other.Service/Any": {}} {
 		if got := NeedOfRPC(method); got != want {
 			t.Errorf("%s needs %+v, want %+v", method, got, want)
 		}
@@ -87,8 +92,10 @@ func TestUncountedPublicCalls(t *testing.T) {
 func TestGroupRates(t *testing.T) {
 	for n, left := range []int{3, 3, 2, 1, 0} {
 		synctest.Test(t, func(t *testing.T) {
-			g := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler), nil)
-			g.auth.Replace(auth.Access{Namespaces: []string{auth.DefaultNamespace}, Quotas: map[string]task.Quotas{auth.DefaultNamespace: {Requests: 3}}})
+			g := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload,
+				slog.New(slog.DiscardHandler), nil)
+			g.auth.Replace(auth.Access{Namespaces: []string{auth.DefaultNamespace}, Quotas: map[string]task.Quotas{
+				auth.DefaultNamespace: {Requests: 3}}})
 			ctx, _ := callinfo.Begin(t.Context(), task.InterfaceGRPC, "test")
 			if err := g.TakeGroup(ctx, make([]task.Spec, n)); err != nil {
 				t.Errorf("a group of %d: %v", n, err)

@@ -28,7 +28,8 @@ func (g *Guard) AdmitGRPC(ctx context.Context, c *callinfo.Call, n Need) (_ cont
 	}
 	leave = func() { publicCalls.Add(-1) }
 	if publicCalls.Add(1) > maxPublicCalls {
-		return ctx, leave, task.Unavailable(publicCallRetryAfter, "%d calls that need no token are in progress on this connection, the maximum", maxPublicCalls)
+		return ctx, leave, task.Unavailable(publicCallRetryAfter, "%d calls that need no token are in progress on this connection, the maximum",
+			maxPublicCalls)
 	}
 	return ctx, leave, nil
 }

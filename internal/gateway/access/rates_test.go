@@ -15,7 +15,8 @@ import (
 
 // A caller must name a single namespace.
 func TestTwoNamespaces(t *testing.T) {
-	if _, err := (&Guard{}).namespace(callinfo.Principal{Principal: auth.Anonymous}, Credentials{namespaces: []string{"a", "b"}}); !errors.Is(err, task.ErrInvalidArgument) {
+	if _, err := (&Guard{}).namespace(callinfo.Principal{Principal: auth.Anonymous}, Credentials{namespaces: []string{"a", "b"}}); !errors.Is(
+		err, task.ErrInvalidArgument) {
 		t.Errorf("two namespaces: %v, want an invalid argument", err)
 	}
 }
@@ -23,8 +24,8 @@ func TestTwoNamespaces(t *testing.T) {
 // These limits are part of what callers rely on. Changing one must be deliberate.
 func TestLimitsAreStable(t *testing.T) {
 	for what, c := range map[string][2]int{
-		"calls": {maxCalls, 100_000}, "strangers": {maxPublicCalls, 8}, "wrong tokens at once": {wrongAtOnce, 20}, "refusals that wait": {mostWaiting, 1000},
-		"sources of wrong tokens": {mostSources, 10_000},
+		"calls": {maxCalls, 100_000}, "strangers": {maxPublicCalls, 8}, "wrong tokens at once": {wrongAtOnce, 20},
+		"refusals that wait": {mostWaiting, 1000}, "sources of wrong tokens": {mostSources, 10_000},
 	} {
 		if c[0] != c[1] {
 			t.Errorf("limit of %s = %d, want %d", what, c[0], c[1])
@@ -36,7 +37,8 @@ func TestLimitsAreStable(t *testing.T) {
 func TestRatesOfOneKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for quota, q := range map[task.Quota]task.Quotas{task.QuotaRequests: {Requests: 1}, task.QuotaBytes: {Bytes: 1}} {
-			g := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload, slog.New(slog.DiscardHandler), nil)
+			g := NewGuard(auth.NewAuthenticator(auth.Config{Mode: auth.Never}), listen.Hosts{}, task.DefaultLimits().Payload,
+				slog.New(slog.DiscardHandler), nil)
 			g.Rates = newRates(1)
 			take := func() error { return g.Rates.Take("n", q, 1, 1) }
 			if err := take(); err != nil {
@@ -45,7 +47,8 @@ func TestRatesOfOneKind(t *testing.T) {
 			for i, step := range []time.Duration{0, 250 * time.Millisecond, 749999 * time.Microsecond} {
 				pass(step)
 				e, _ := task.AsError(take())
-				if want := []time.Duration{time.Second, 750 * time.Millisecond, time.Millisecond}[i]; e == nil || e.Reason != string(quota) || (e.RetryAfter-want).Abs() > time.Microsecond {
+				if want := []time.Duration{time.Second, 750 * time.Millisecond, time.Millisecond}[i]; e == nil || e.Reason != string(quota) ||
+					(e.RetryAfter-want).Abs() > time.Microsecond {
 					t.Errorf("%s: another call after %v: %+v, want a refusal with retry after %v", quota, step, e, want)
 				}
 			}

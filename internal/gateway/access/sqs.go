@@ -129,8 +129,9 @@ func (s *SQSCaller) Authorize(action string) (context.Context, error) {
 	return s.ctx, nil
 }
 
-// forgeable reports whether a page of another site may have had a browser send the request: as the address of an image, say, with the client
-// certificate of its visitor. A page can't add an Authorization header, and what it posts has an Origin.
+// forgeable reports whether a page of another site may have had a browser send the request: as the address of an image,
+// say, with the client certificate of its visitor. A page can't add an Authorization header, and what it posts has an
+// Origin.
 func (s *SQSCaller) forgeable() bool {
 	return s.c.Web.Method != http.MethodPost && s.signature == nil && s.c.Web.Header.Get("Authorization") == ""
 }

@@ -42,11 +42,13 @@ func TestSQSAccessTable(t *testing.T) {
 	}
 }
 
-// Each role allows the actions that docs/sqs.md says, and no others, also with a token for some queues. Only settling calls are no requests.
+// Each role allows the actions that docs/sqs.md says, and no others, also with a token for some queues. Only settling
+// calls are no requests.
 func TestSQSActionsByRole(t *testing.T) {
 	send, settle := "SendMessage SendMessageBatch", "DeleteMessage DeleteMessageBatch ChangeMessageVisibility ChangeMessageVisibilityBatch"
 	look := "GetQueueUrl GetQueueAttributes ListQueues ListDeadLetterSourceQueues ListQueueTags"
-	change := "CreateQueue DeleteQueue PurgeQueue SetQueueAttributes TagQueue UntagQueue AddPermission RemovePermission StartMessageMoveTask CancelMessageMoveTask"
+	change := "CreateQueue DeleteQueue PurgeQueue SetQueueAttributes TagQueue UntagQueue AddPermission RemovePermission " +
+		"StartMessageMoveTask CancelMessageMoveTask"
 	of := map[auth.Roles]string{
 		auth.Produce: look + " " + send,
 		auth.Consume: look + " ReceiveMessage " + settle,
@@ -122,7 +124,8 @@ func TestLongActions(t *testing.T) {
 		}
 		s.Leave()
 	}
-	for action, most := range map[string]int{"SendMessage": 2, "DeleteMessage": 9} { // acks and other settling calls are not counted as requests
+	// acks and other settling calls are not counted as requests
+	for action, most := range map[string]int{"SendMessage": 2, "DeleteMessage": 9} {
 		k.auth.Replace(auth.Access{Tokens: k.tokens, Namespaces: []string{"team"}, Quotas: map[string]task.Quotas{"team": {Requests: 2}}})
 		k.auth.Refreshed(time.Now())
 		g.Rates = newRates(1)
@@ -158,13 +161,15 @@ func TestLongActions(t *testing.T) {
 	s.Leave()
 }
 
-// Refusals of wrong credentials of SQS are logged, and wait once an address has had many of them. Whoever shows no credentials does not wait.
+// Refusals of wrong credentials of SQS are logged, and wait once an address has had many of them. Whoever shows no
+// credentials does not wait.
 func TestWrongSQSCallersWait(t *testing.T) {
 	key := auth.AccessKeyOf(auth.HashOf("another"))
 	signed := func(id, secret string) func(r *http.Request) {
 		return func(r *http.Request) {
 			sum := sha256.Sum256(nil)
-			if err := signer.NewSigner().SignHTTP(t.Context(), aws.Credentials{AccessKeyID: id, SecretAccessKey: secret}, r, hex.EncodeToString(sum[:]), "sqs", "eu-west-1", time.Now()); err != nil {
+			if err := signer.NewSigner().SignHTTP(t.Context(), aws.Credentials{AccessKeyID: id, SecretAccessKey: secret}, r,
+				hex.EncodeToString(sum[:]), "sqs", "eu-west-1", time.Now()); err != nil {
 				t.Error(err)
 			}
 		}
@@ -298,7 +303,8 @@ func TestSQSCallsByGET(t *testing.T) {
 	signed := httptest.NewRequest("GET", "http://localhost/?Action=PurgeQueue&X-Amz-Expires=60", nil)
 	mine := auth.AccessKeyOf(auth.HashOf(k.secret["ops"]))
 	sum := sha256.Sum256(nil)
-	url, _, err := signer.NewSigner().PresignHTTP(t.Context(), aws.Credentials{AccessKeyID: mine.ID, SecretAccessKey: mine.Secret}, signed, hex.EncodeToString(sum[:]), "sqs", "eu-west-1", time.Now())
+	url, _, err := signer.NewSigner().PresignHTTP(t.Context(), aws.Credentials{AccessKeyID: mine.ID, SecretAccessKey: mine.Secret}, signed,
+		hex.EncodeToString(sum[:]), "sqs", "eu-west-1", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

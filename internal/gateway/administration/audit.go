@@ -15,7 +15,8 @@ import (
 // auditLog is the audit log of all shards.
 type auditLog interface {
 	// Audit returns the entries, newest first, after a place; nil: from the newest.
-	Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (verb.Partial[broker.AuditList], []broker.Stamp, error)
+	Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (verb.Partial[broker.AuditList],
+		[]broker.Stamp, error)
 }
 
 // AuditService implements AuditService.
@@ -72,7 +73,8 @@ func auditPlaceOf(cursor string) (*broker.AuditPlace, error) {
 	if len(at) != 20 {
 		return nil, convert.BadCursor(cursor)
 	}
-	return &broker.AuditPlace{At: broker.Time(binary.BigEndian.Uint64(at)), Shard: binary.BigEndian.Uint32(at[8:]), Seq: binary.BigEndian.Uint64(at[12:])}, nil
+	return &broker.AuditPlace{At: broker.Time(binary.BigEndian.Uint64(at)), Shard: binary.BigEndian.Uint32(at[8:]),
+		Seq: binary.BigEndian.Uint64(at[12:])}, nil
 }
 
 func auditQueryOf(p *pawlv1.AuditFilter, l task.Limits) (q broker.AuditQuery, err error) {
@@ -100,7 +102,8 @@ func auditQueryOf(p *pawlv1.AuditFilter, l task.Limits) (q broker.AuditQuery, er
 }
 
 func auditProto(r *broker.AuditRecord) *pawlv1.AuditEntry {
-	return &pawlv1.AuditEntry{Shard: r.Shard, Seq: r.Seq, At: convert.TimeProto(r.At), Actor: r.By.Name, Address: r.By.Address, Interface: string(r.By.Interface),
-		Reason: r.By.Reason, Action: string(r.Action), TargetKind: string(r.Target.Kind), Target: r.Target.Name, Queue: r.Queue, Tasks: r.Tasks,
-		Before: string(r.Before), After: string(r.After), Hash: r.Hash.String(), PreviousHash: r.Prev.String()}
+	return &pawlv1.AuditEntry{Shard: r.Shard, Seq: r.Seq, At: convert.TimeProto(r.At), Actor: r.By.Name, Address: r.By.Address,
+		Interface: string(r.By.Interface), Reason: r.By.Reason, Action: string(r.Action), TargetKind: string(r.Target.Kind),
+		Target: r.Target.Name, Queue: r.Queue, Tasks: r.Tasks, Before: string(r.Before), After: string(r.After), Hash: r.Hash.String(),
+		PreviousHash: r.Prev.String()}
 }

@@ -54,5 +54,6 @@ func (b *backupStream) Write(p []byte) (int, error) {
 }
 
 func (b *backupStream) progress(done, total int) error {
-	return b.to.Send(&pawlv1.BackupResponse{Progress: &pawlv1.BackupProgress{ShardsDone: convert.Int32Of(done), Shards: convert.Int32Of(total)}})
+	return b.to.Send(&pawlv1.BackupResponse{Progress: &pawlv1.BackupProgress{ShardsDone: convert.Int32Of(done),
+		Shards: convert.Int32Of(total)}})
 }

@@ -197,7 +197,8 @@ func (g *ClusterService) SetReplication(ctx context.Context, r *pawlv1.SetReplic
 }
 
 // SetAuditRetention sets how long entries of the audit log are kept.
-func (g *ClusterService) SetAuditRetention(ctx context.Context, r *pawlv1.SetAuditRetentionRequest) (*pawlv1.SetAuditRetentionResponse, error) {
+func (g *ClusterService) SetAuditRetention(ctx context.Context, r *pawlv1.SetAuditRetentionRequest) (*pawlv1.SetAuditRetentionResponse,
+	error) {
 	d, err := convert.SpanOf("retention", r.GetRetention())
 	if err == nil && r.GetRetention() == nil {
 		err = task.Invalid("retention", "is required")
@@ -240,7 +241,8 @@ func (g *ClusterService) VerifyShard(ctx context.Context, r *pawlv1.VerifyShardR
 		return nil, err
 	}
 	if !v.Equal || len(v.Problems) > 0 {
-		g.Log.Error("a shard failed its check", "shard", v.Shard, "index", v.Index, "replicas", v.Replicas, "equal", v.Equal, "problems", v.Problems)
+		g.Log.Error("a shard failed its check", "shard", v.Shard, "index", v.Index, "replicas", v.Replicas, "equal", v.Equal,
+			"problems", v.Problems)
 	}
 	return verificationProto(v), nil
 }

@@ -33,8 +33,10 @@ func (g *ClusterService) namesOf(o cluster.Overview) nodeNames {
 
 func (g *ClusterService) overviewProto(o cluster.Overview) *pawlv1.GetClusterResponse {
 	names := g.namesOf(o)
-	out := &pawlv1.GetClusterResponse{SeenBy: o.By, Node: g.Node, Settings: &pawlv1.ClusterSettings{Replication: convert.Int32Of(o.Settings.Replication),
-		Level: convert.Int32Of(o.Settings.Level), DataShards: convert.Int32Of(o.Settings.DataShards), AuditRetention: durationpb.New(o.Settings.AuditKeep())}}
+	out := &pawlv1.GetClusterResponse{SeenBy: o.By, Node: g.Node, Settings: &pawlv1.ClusterSettings{
+		Replication: convert.Int32Of(o.Settings.Replication),
+		Level:       convert.Int32Of(o.Settings.Level), DataShards: convert.Int32Of(o.Settings.DataShards),
+		AuditRetention: durationpb.New(o.Settings.AuditKeep())}}
 	for _, n := range o.Nodes {
 		out.Nodes = append(out.Nodes, nodeProto(n))
 	}
@@ -49,8 +51,9 @@ func (g *ClusterService) overviewProto(o cluster.Overview) *pawlv1.GetClusterRes
 }
 
 func nodeProto(n cluster.NodeOverview) *pawlv1.ClusterNode {
-	p := &pawlv1.ClusterNode{Name: n.Name, Number: n.Number, State: string(n.State), Answers: n.Answers, Alive: n.Alive, Reported: n.Reported, SilentSeconds: n.Silent.Seconds(),
-		Version: n.Version, PeerAddress: n.PeerAddress, ApiAddress: n.APIAddress, Replicas: n.Replicas, Leads: n.Leads}
+	p := &pawlv1.ClusterNode{Name: n.Name, Number: n.Number, State: string(n.State), Answers: n.Answers, Alive: n.Alive, Reported: n.Reported,
+		SilentSeconds: n.Silent.Seconds(), Version: n.Version, PeerAddress: n.PeerAddress, ApiAddress: n.APIAddress, Replicas: n.Replicas,
+		Leads: n.Leads}
 	if n.Reported {
 		p.DiskFreeBytes, p.DiskTotalBytes, p.ClockOffsetSeconds = n.Report.DiskFree, n.Report.DiskTotal, n.Report.ClockOffset.Seconds()
 	}

@@ -24,8 +24,8 @@ type MarkerService struct {
 
 // AddMarker adds a marker.
 func (g *MarkerService) AddMarker(ctx context.Context, r *pawlv1.AddMarkerRequest) (*pawlv1.AddMarkerResponse, error) {
-	m := markers.Marker{Namespace: callinfo.Namespace(ctx), Kind: markers.Kind(r.GetKind()), Title: r.GetTitle(), Version: r.GetVersion(), URL: r.GetUrl(),
-		Queues: r.GetQueues(), Types: r.GetTypes()}
+	m := markers.Marker{Namespace: callinfo.Namespace(ctx), Kind: markers.Kind(r.GetKind()), Title: r.GetTitle(), Version: r.GetVersion(),
+		URL: r.GetUrl(), Queues: r.GetQueues(), Types: r.GetTypes()}
 	var err error
 	if m.ID, err = convert.RequestIDOf(r.GetRequestId()); err != nil {
 		return nil, err
@@ -152,6 +152,7 @@ func (g *MarkerService) RemoveMarker(ctx context.Context, r *pawlv1.RemoveMarker
 }
 
 func markerProto(m *markers.Marker) *pawlv1.Marker {
-	return &pawlv1.Marker{Id: m.ID.String(), Kind: string(m.Kind), Title: m.Title, Version: m.Version, Url: m.URL, Queues: m.Queues, Types: m.Types, At: convert.TimeProto(m.At),
-		EndedAt: convert.TimeProto(m.EndedAt), CreatedBy: m.CreatedBy, CreatedAt: convert.TimeProto(m.CreatedAt)}
+	return &pawlv1.Marker{Id: m.ID.String(), Kind: string(m.Kind), Title: m.Title, Version: m.Version, Url: m.URL, Queues: m.Queues,
+		Types: m.Types, At: convert.TimeProto(m.At), EndedAt: convert.TimeProto(m.EndedAt), CreatedBy: m.CreatedBy,
+		CreatedAt: convert.TimeProto(m.CreatedAt)}
 }

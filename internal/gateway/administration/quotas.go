@@ -65,8 +65,9 @@ func (g *AccessService) SetQuotas(ctx context.Context, r *pawlv1.SetQuotasReques
 func quotasOf(p *pawlv1.Quotas) (task.QuotaChange, error) {
 	to := task.QuotaChange{}
 	if p != nil {
-		for name, v := range map[task.Quota]*int64{task.QuotaBacklog: p.MaxBacklog, task.QuotaBacklogBytes: p.MaxBacklogBytes, task.QuotaRunning: p.MaxRunning,
-			task.QuotaQueues: p.MaxQueues, task.QuotaSchedules: p.MaxSchedules, task.QuotaRequests: p.MaxRequestsPerSecond, task.QuotaBytes: p.MaxBytesPerSecond} {
+		for name, v := range map[task.Quota]*int64{task.QuotaBacklog: p.MaxBacklog, task.QuotaBacklogBytes: p.MaxBacklogBytes,
+			task.QuotaRunning: p.MaxRunning, task.QuotaQueues: p.MaxQueues, task.QuotaSchedules: p.MaxSchedules,
+			task.QuotaRequests: p.MaxRequestsPerSecond, task.QuotaBytes: p.MaxBytesPerSecond} {
 			if v != nil {
 				to[name] = *v
 			}
@@ -103,7 +104,8 @@ func (g *AccessService) withUsage(ctx context.Context, all []namespaces.Info) []
 }
 
 func usageProto(used task.Amounts, n *namespaces.Info) *pawlv1.NamespaceUsage {
-	return &pawlv1.NamespaceUsage{Backlog: used.Backlog, BacklogBytes: used.Bytes, Running: used.Running, Queues: int64(n.Queues), Schedules: int64(n.Schedules)}
+	return &pawlv1.NamespaceUsage{Backlog: used.Backlog, BacklogBytes: used.Bytes, Running: used.Running, Queues: int64(n.Queues),
+		Schedules: int64(n.Schedules)}
 }
 
 // usage returns what the tasks of namespaces use over all shards, in the order of the names; nil: no shard has answered.

@@ -35,7 +35,8 @@ func TestUsageNamesMissingShards(t *testing.T) {
 			missing = append(missing, m.GetShard())
 		}
 		answered := 2 - len(away)
-		if fmt.Sprint(missing) != fmt.Sprint(away) || (got.GetUsage() != nil) != (answered > 0) || got.GetUsage().GetBacklog() != int64(10*answered) {
+		if fmt.Sprint(missing) != fmt.Sprint(away) || (got.GetUsage() != nil) != (answered > 0) ||
+			got.GetUsage().GetBacklog() != int64(10*answered) {
 			t.Errorf("without shards %v: usage %v, missing %v", away, got.GetUsage(), got.GetMissing())
 		}
 	}

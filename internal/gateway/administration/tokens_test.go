@@ -19,10 +19,13 @@ func TestTokensBeyondTheirCreator(t *testing.T) {
 		maker auth.Rights
 		says  string
 	}{
-		{auth.Rights{Namespace: "team", Roles: auth.Admin}, "limited to namespace"}, {auth.Rights{Namespace: "other", Roles: auth.Admin, Queues: []string{"mail"}}, "limited to the queues mail"},
-		{auth.Rights{Namespace: "*", Roles: auth.Operate, Queues: nil}, "has the role operate"}, {auth.Rights{Namespace: "other", Roles: auth.Operate}, "has the role operate"},
+		{auth.Rights{Namespace: "team", Roles: auth.Admin}, "limited to namespace"}, {auth.Rights{Namespace: "other", Roles: auth.Admin,
+			Queues: []string{"mail"}}, "limited to the queues mail"},
+		{auth.Rights{Namespace: "*", Roles: auth.Operate, Queues: nil}, "has the role operate"},
+		{auth.Rights{Namespace: "other", Roles: auth.Operate}, "has the role operate"},
 	} {
-		if err := checkWithin(callinfo.Principal{Principal: &auth.Principal{Name: "maker", Rights: c.maker}}, made); !strings.Contains(err.Error(), c.says) {
+		if err := checkWithin(callinfo.Principal{Principal: &auth.Principal{Name: "maker", Rights: c.maker}},
+			made); !strings.Contains(err.Error(), c.says) {
 			t.Errorf("maker %+v: %v, want %q", c.maker, err, c.says)
 		}
 	}
@@ -42,7 +45,8 @@ func TestRepeatableCalls(t *testing.T) {
 			t.Errorf("token with SQS %t has the access key %+v", sqs, key)
 		}
 	}
-	for _, r := range []auth.Rights{{Namespace: "team", Roles: auth.Admin}, {Namespace: "*", Roles: auth.Admin, Queues: []string{"mail"}}, auth.Everything} {
+	for _, r := range []auth.Rights{{Namespace: "team", Roles: auth.Admin}, {Namespace: "*", Roles: auth.Admin, Queues: []string{"mail"}},
+		auth.Everything} {
 		ctx, c := callinfo.Begin(t.Context(), "grpc", "test")
 		c.Principal = callinfo.Principal{Principal: &auth.Principal{Name: "maker", Rights: r}}
 		_, err := (&AccessService{}).proofOf(ctx, &auth.Token{}, "dns:worker.example")

@@ -60,7 +60,8 @@ func (g *WebhookService) ListWebhooks(ctx context.Context, r *pawlv1.ListWebhook
 		return nil, err
 	}
 	items, next := pageBehind(all, string(behind), n, func(h webhooks.View) string { return h.Name })
-	out := &pawlv1.ListWebhooksResponse{Items: make([]*pawlv1.Webhook, len(items)), NextCursor: convert.NextCursor(convert.WebhookCursor, next)}
+	out := &pawlv1.ListWebhooksResponse{Items: make([]*pawlv1.Webhook, len(items)), NextCursor: convert.NextCursor(convert.WebhookCursor,
+		next)}
 	for i := range items {
 		out.Items[i] = webhookProto(ctx, &items[i])
 	}
@@ -118,7 +119,8 @@ func (g *WebhookService) AddWebhook(ctx context.Context, r *pawlv1.AddWebhookReq
 	if err != nil {
 		return nil, err
 	}
-	g.Log.Info("webhook added", "webhook", h.Name, "namespace", h.Namespace, "to", webhook.Redacted(h.URL), "unconfirmed_shards", done.Unconfirmed, "by", c.By)
+	g.Log.Info("webhook added", "webhook", h.Name, "namespace", h.Namespace, "to", webhook.Redacted(h.URL), "unconfirmed_shards",
+		done.Unconfirmed, "by", c.By)
 	return &pawlv1.AddWebhookResponse{Webhook: webhookProto(ctx, &done.Hook), Secret: c.Secret, UnconfirmedShards: done.Unconfirmed}, nil
 }
 
@@ -211,7 +213,8 @@ func (g *WebhookService) TestWebhook(ctx context.Context, r *pawlv1.TestWebhookR
 	if _, err := g.webhooks(); err != nil {
 		return nil, err
 	}
-	d, err := webhooks.Test.Call(ctx, g.Verbs, webhooks.Name{Namespace: c.Hook.Namespace, Name: c.Hook.Name, By: c.By}) // it waits for the receiver
+	// it waits for the receiver
+	d, err := webhooks.Test.Call(ctx, g.Verbs, webhooks.Name{Namespace: c.Hook.Namespace, Name: c.Hook.Name, By: c.By})
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +222,8 @@ func (g *WebhookService) TestWebhook(ctx context.Context, r *pawlv1.TestWebhookR
 }
 
 // RotateWebhookSecret replaces the secret of a webhook.
-func (g *WebhookService) RotateWebhookSecret(ctx context.Context, r *pawlv1.RotateWebhookSecretRequest) (*pawlv1.RotateWebhookSecretResponse, error) {
+func (g *WebhookService) RotateWebhookSecret(ctx context.Context,
+	r *pawlv1.RotateWebhookSecretRequest) (*pawlv1.RotateWebhookSecretResponse, error) {
 	c, err := g.hookCall(ctx, r.GetName(), "")
 	if err != nil {
 		return nil, err
@@ -239,7 +243,8 @@ func (g *WebhookService) RotateWebhookSecret(ctx context.Context, r *pawlv1.Rota
 }
 
 // ListWebhookDeliveries returns the outcomes of the last notifications.
-func (g *WebhookService) ListWebhookDeliveries(ctx context.Context, r *pawlv1.ListWebhookDeliveriesRequest) (*pawlv1.ListWebhookDeliveriesResponse, error) {
+func (g *WebhookService) ListWebhookDeliveries(ctx context.Context,
+	r *pawlv1.ListWebhookDeliveriesRequest) (*pawlv1.ListWebhookDeliveriesResponse, error) {
 	if err := webhooks.CheckName(r.GetName()); err != nil {
 		return nil, err
 	}
@@ -260,13 +265,15 @@ func webhookProto(ctx context.Context, h *webhooks.View) *pawlv1.Webhook {
 	if !callinfo.Of(ctx).Principal.Roles.HasAny(auth.Admin) {
 		url = webhook.Redacted(url)
 	}
-	p := &pawlv1.Webhook{Name: h.Name, Url: url, Queues: h.Queues, DepthOver: h.DepthOver, WaitOver: spanOrNil(h.WaitOver), CreatedBy: h.CreatedBy,
-		CreatedAt: convert.TimeProto(h.CreatedAt), ChangedAt: convert.TimeProto(h.ChangedAt), RotatedAt: convert.TimeProto(h.RotatedAt), OldUntil: convert.TimeProto(h.OldUntil),
-		Paused: h.Paused, PausedReason: h.PausedReason, PausedBy: h.PausedBy, PausedAt: convert.TimeProto(h.PausedAt), DisabledReason: h.DisabledReason,
-		DisabledAt: convert.TimeProto(h.DisabledAt), Pending: h.Pending, PendingSince: convert.TimeProto(h.PendingSince), NextAttemptAt: ahead(h.NextAttempt.Time()),
-		State: string(h.State()), FailingSince: convert.TimeProto(h.FailsSince),
+	p := &pawlv1.Webhook{Name: h.Name, Url: url, Queues: h.Queues, DepthOver: h.DepthOver, WaitOver: spanOrNil(h.WaitOver),
+		CreatedBy: h.CreatedBy, CreatedAt: convert.TimeProto(h.CreatedAt), ChangedAt: convert.TimeProto(h.ChangedAt),
+		RotatedAt: convert.TimeProto(h.RotatedAt), OldUntil: convert.TimeProto(h.OldUntil), Paused: h.Paused, PausedReason: h.PausedReason,
+		PausedBy: h.PausedBy, PausedAt: convert.TimeProto(h.PausedAt), DisabledReason: h.DisabledReason,
+		DisabledAt: convert.TimeProto(h.DisabledAt), Pending: h.Pending, PendingSince: convert.TimeProto(h.PendingSince),
+		NextAttemptAt: ahead(h.NextAttempt.Time()), State: string(h.State()), FailingSince: convert.TimeProto(h.FailsSince),
 		Failures: int64(h.Failures), Delivered: h.Delivered, Failed: h.Failed, Dropped: h.Dropped, DeliveredAt: convert.TimeProto(h.DeliveredAt),
-		LastStatus: int32(h.LastStatus), LastError: h.LastError, FailedAt: convert.TimeProto(h.FailedAt), DroppedAt: convert.TimeProto(h.DroppedAt)} // #nosec G115 -- of HTTP
+		LastStatus: int32(h.LastStatus), LastError: h.LastError, FailedAt: convert.TimeProto(h.FailedAt),
+		DroppedAt: convert.TimeProto(h.DroppedAt)} // #nosec G115 -- of HTTP
 	for _, k := range h.Events {
 		p.Events = append(p.Events, string(k))
 	}
@@ -290,6 +297,7 @@ func spanOrNil(d time.Duration) *durationpb.Duration {
 }
 
 func deliveryProto(d *webhooks.Delivery) *pawlv1.WebhookDelivery {
-	return &pawlv1.WebhookDelivery{Id: d.ID, Event: string(d.Kind), Queue: d.Queue, Count: d.Count, CreatedAt: convert.TimeProto(d.CreatedAt), At: convert.TimeProto(d.At),
-		Attempts: int32(d.Attempts), Outcome: string(d.Outcome), Status: int32(d.Status), Error: d.Error, Took: durationpb.New(d.Took)} // #nosec G115 -- a few
+	return &pawlv1.WebhookDelivery{Id: d.ID, Event: string(d.Kind), Queue: d.Queue, Count: d.Count, CreatedAt: convert.TimeProto(d.CreatedAt),
+		At: convert.TimeProto(d.At), Attempts: int32(d.Attempts), Outcome: string(d.Outcome), Status: int32(d.Status), Error: d.Error,
+		Took: durationpb.New(d.Took)} // #nosec G115 -- a few
 }

@@ -78,7 +78,8 @@ func TestAuthors(t *testing.T) {
 		call.Web = web
 
 		md := metadata.MD{"pawl-actor": c.said["actor"], "pawl-reason-bin": c.said["reason"]}
-		rpc := peer.NewContext(metadata.NewIncomingContext(t.Context(), md), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 4567}})
+		rpc := peer.NewContext(metadata.NewIncomingContext(t.Context(), md),
+			&peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 4567}})
 		rpc, _ = Begin(rpc, "grpc", "test")
 
 		for iface, ctx := range map[task.Interface]context.Context{task.InterfaceREST: rest, task.InterfaceSQS: sqs, task.InterfaceGRPC: rpc} {
@@ -101,7 +102,8 @@ func TestAuthors(t *testing.T) {
 // An address is reported without its port, and truncated.
 func TestHostsOfAddresses(t *testing.T) {
 	long := strings.Repeat("x", maxSource)
-	for address, want := range map[string]string{"10.1.2.3:80": "10.1.2.3", "[::1]:80": "::1", "pipe": "pipe", long: long, long + "y": long, long + "y:80": long, "": ""} {
+	for address, want := range map[string]string{"10.1.2.3:80": "10.1.2.3", "[::1]:80": "::1", "pipe": "pipe", long: long, long + "y": long,
+		long + "y:80": long, "": ""} {
 		if got := HostOf(address); got != want {
 			t.Errorf("HostOf(%q) = %q, want %q", address, got, want)
 		}

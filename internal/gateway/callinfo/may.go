@@ -21,7 +21,8 @@ func MayUse(ctx context.Context, queue string) error {
 		return nil
 	}
 	c := Of(ctx)
-	err := Denied("token %q is limited to the queues %s, and %q is not one of them", c.Principal.Name, strings.Join(scope.Queues, ", "), task.Cut(queue, 64))
+	err := Denied("token %q is limited to the queues %s, and %q is not one of them", c.Principal.Name, strings.Join(scope.Queues, ", "),
+		task.Cut(queue, 64))
 	c.deny(err)
 	return err
 }

@@ -17,7 +17,8 @@ const defaultClaimBytes = 4 << 20
 
 // ClaimOf decodes and validates a claim.
 func ClaimOf(ns string, r *pawlv1.ClaimRequest, l task.Limits) (broker.ClaimCall, error) {
-	c := broker.ClaimCall{Namespace: ns, Types: r.GetTypes(), Max: int(r.GetMax()), MaxBytes: int(r.GetMaxBytes()), Worker: r.GetWorker(), ClaimKey: r.GetClaimKey(), Runs: r.GetRuns()}
+	c := broker.ClaimCall{Namespace: ns, Types: r.GetTypes(), Max: int(r.GetMax()), MaxBytes: int(r.GetMaxBytes()), Worker: r.GetWorker(),
+		ClaimKey: r.GetClaimKey(), Runs: r.GetRuns()}
 	var err error
 	if c.Queues, c.Weighted, err = sharesOf(r.GetQueues(), r.GetOrder(), l); err != nil {
 		return c, err

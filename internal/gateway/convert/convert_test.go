@@ -102,13 +102,16 @@ func TestSpecRefusals(t *testing.T) {
 		{"unique.states", &pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{States: []pawlv1.State{1, 2, 4}}}},
 		{"headers", &pawlv1.TaskSpec{Type: "a", Headers: map[string]string{"": "x"}}},
 		{"then[0].type", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{}}}},
-		{"then[1].then[0].queue", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b"}, {Type: "b", Then: []*pawlv1.TaskSpec{{Type: "c", Queue: new("/")}}}}}},
-		{"then[0].request_id", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b", RequestId: new("0b5e4d52-7b1c-4c58-9f0b-9d9d5f3f0001")}}}},
+		{"then[1].then[0].queue", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b"},
+			{Type: "b", Then: []*pawlv1.TaskSpec{{Type: "c", Queue: new("/")}}}}}},
+		{"then[0].request_id", &pawlv1.TaskSpec{Type: "a",
+			Then: []*pawlv1.TaskSpec{{Type: "b", RequestId: new("0b5e4d52-7b1c-4c58-9f0b-9d9d5f3f0001")}}}},
 		{"then[0].payload", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b", Payload: []byte("{")}}}},
 		{"then[1]", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b"}, nil}}},
 		{"then[0].delay", &pawlv1.TaskSpec{Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b", Delay: durationpb.New(-1)}}}},
 		{"then", &pawlv1.TaskSpec{Type: "a", Then: many(task.MaxThen+1, &pawlv1.TaskSpec{Type: "b"})}},
-		{"then", &pawlv1.TaskSpec{Type: "a", Then: many(task.MaxThen, &pawlv1.TaskSpec{Type: "b", Then: many(task.MaxThen, &pawlv1.TaskSpec{Type: "c", Then: many(1, &pawlv1.TaskSpec{Type: "d"})})})}},
+		{"then", &pawlv1.TaskSpec{Type: "a", Then: many(task.MaxThen, &pawlv1.TaskSpec{Type: "b", Then: many(task.MaxThen,
+			&pawlv1.TaskSpec{Type: "c", Then: many(1, &pawlv1.TaskSpec{Type: "d"})})})}},
 		{"then" + strings.Repeat("[0].then", task.MaxChainDepth), chain(task.MaxChainDepth + 1)},
 	} {
 		_, err := SpecOf(c.spec, l)
@@ -124,7 +127,8 @@ func TestRetryDefaults(t *testing.T) {
 	if err != nil || *r != (task.Retry{Initial: time.Hour, Factor: 2, Max: time.Hour, Jitter: 0.25}) {
 		t.Errorf("policy with only initial = %+v, %v", r, err)
 	}
-	if r, err = retryOf(&pawlv1.RetryPolicy{Factor: 3}); err != nil || *r != (task.Retry{Initial: task.DefaultRetry.Initial, Factor: 3, Max: task.DefaultRetry.Max, Jitter: task.DefaultRetry.Jitter}) {
+	if r, err = retryOf(&pawlv1.RetryPolicy{Factor: 3}); err != nil || *r != (task.Retry{Initial: task.DefaultRetry.Initial, Factor: 3,
+		Max: task.DefaultRetry.Max, Jitter: task.DefaultRetry.Jitter}) {
 		t.Errorf("policy with only factor = %+v, %v", r, err)
 	}
 	zero := 0.0
@@ -160,7 +164,8 @@ func TestChainBounds(t *testing.T) {
 	if _, err := SpecOf(chain(task.MaxChainDepth), l); err != nil {
 		t.Errorf("SpecOf the longest chain: %v", err)
 	}
-	few := &pawlv1.TaskSpec{Type: "b", Then: many(task.MaxThen, &pawlv1.TaskSpec{Type: "c", Then: many(2, &pawlv1.TaskSpec{Type: "d"})})} // 1 + 8 + 16
+	// 1 + 8 + 16
+	few := &pawlv1.TaskSpec{Type: "b", Then: many(task.MaxThen, &pawlv1.TaskSpec{Type: "c", Then: many(2, &pawlv1.TaskSpec{Type: "d"})})}
 	if _, err := SpecOf(&pawlv1.TaskSpec{Type: "a", Then: many(task.MaxChain/25, few)}, l); err != nil {
 		t.Errorf("SpecOf a task with the maximum of follow-ups: %v", err)
 	}
@@ -182,17 +187,22 @@ func TestFailsAreRead(t *testing.T) {
 		r     *pawlv1.FailRequest
 		want  broker.FailResult
 	}{
-		{"", &pawlv1.FailRequest{}, broker.FailRetry}, {"", &pawlv1.FailRequest{Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_RETRY, RetryIn: in}, broker.FailRetry},
-		{"", &pawlv1.FailRequest{Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_DEAD}, broker.FailDead}, {"", &pawlv1.FailRequest{Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_DISCARD}, broker.FailDiscard},
-		{"", &pawlv1.FailRequest{Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_POISON}, broker.FailPoison}, {"outcome", &pawlv1.FailRequest{Outcome: 9}, 0},
-		{"retry_in", &pawlv1.FailRequest{Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_DEAD, RetryIn: in}, 0}, {"retry_in", &pawlv1.FailRequest{RetryIn: durationpb.New(-1)}, 0},
-		{"retry_in", &pawlv1.FailRequest{RetryIn: durationpb.New(task.MaxDelay + 1)}, 0}, {"", &pawlv1.FailRequest{RetryIn: durationpb.New(task.MaxDelay)}, broker.FailRetry},
+		{"", &pawlv1.FailRequest{}, broker.FailRetry}, {"", &pawlv1.FailRequest{Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_RETRY, RetryIn: in},
+			broker.FailRetry},
+		{"", &pawlv1.FailRequest{Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_DEAD}, broker.FailDead},
+		{"", &pawlv1.FailRequest{Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_DISCARD}, broker.FailDiscard},
+		{"", &pawlv1.FailRequest{Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_POISON}, broker.FailPoison},
+		{"outcome", &pawlv1.FailRequest{Outcome: 9}, 0}, {"retry_in", &pawlv1.FailRequest{Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_DEAD,
+			RetryIn: in}, 0}, {"retry_in", &pawlv1.FailRequest{RetryIn: durationpb.New(-1)}, 0},
+		{"retry_in", &pawlv1.FailRequest{RetryIn: durationpb.New(task.MaxDelay + 1)}, 0},
+		{"", &pawlv1.FailRequest{RetryIn: durationpb.New(task.MaxDelay)}, broker.FailRetry},
 	} {
 		c.r.TaskId, c.r.ClaimToken = someID, claimToken
 		s, err := FailOf("n", c.r, l)
 		if e, _ := task.AsError(err); (err == nil) != (c.field == "") || err != nil && e.Field != c.field {
 			t.Errorf("FailOf(%v) = %v, want field %q refused", c.r, err, c.field)
-		} else if err == nil && (s.Verb != broker.Fail || s.Fail.Action != c.want || (s.Fail.RetryIn != nil) != (c.r.RetryIn != nil) || s.Hold.Namespace != "n" || s.Hold.Token.Fence != 2) {
+		} else if err == nil && (s.Verb != broker.Fail || s.Fail.Action != c.want || (s.Fail.RetryIn != nil) != (c.r.RetryIn != nil) ||
+			s.Hold.Namespace != "n" || s.Hold.Token.Fence != 2) {
 			t.Errorf("FailOf(%v) = %+v", c.r, s)
 		}
 	}
@@ -204,11 +214,15 @@ func TestExtendsAreRead(t *testing.T) {
 		r     *pawlv1.ExtendRequest
 		want  broker.Extension
 	}{
-		{"", &pawlv1.ExtendRequest{}, broker.Extension{}}, {"", &pawlv1.ExtendRequest{Lease: durationpb.New(time.Minute)}, broker.Extension{Lease: time.Minute}},
-		{"lease", &pawlv1.ExtendRequest{Lease: durationpb.New(0)}, broker.Extension{}}, {"lease", &pawlv1.ExtendRequest{Lease: &durationpb.Duration{Seconds: 1, Nanos: -1}}, broker.Extension{}},
-		{"", &pawlv1.ExtendRequest{Progress: &pawlv1.Progress{Percent: 100, Message: "done"}}, broker.Extension{Progress: &broker.Progress{Percent: 100, Text: "done"}}},
-		{"", &pawlv1.ExtendRequest{Progress: &pawlv1.Progress{}}, broker.Extension{Progress: &broker.Progress{}}},
-		{"progress.percent", &pawlv1.ExtendRequest{Progress: &pawlv1.Progress{Percent: 100.1}}, broker.Extension{}}, {"progress.percent", &pawlv1.ExtendRequest{Progress: &pawlv1.Progress{Percent: -1}}, broker.Extension{}},
+		{"", &pawlv1.ExtendRequest{}, broker.Extension{}}, {"", &pawlv1.ExtendRequest{Lease: durationpb.New(time.Minute)},
+			broker.Extension{Lease: time.Minute}},
+		{"lease", &pawlv1.ExtendRequest{Lease: durationpb.New(0)}, broker.Extension{}},
+		{"lease", &pawlv1.ExtendRequest{Lease: &durationpb.Duration{Seconds: 1, Nanos: -1}}, broker.Extension{}},
+		{"", &pawlv1.ExtendRequest{Progress: &pawlv1.Progress{Percent: 100, Message: "done"}},
+			broker.Extension{Progress: &broker.Progress{Percent: 100, Text: "done"}}}, {"", &pawlv1.ExtendRequest{Progress: &pawlv1.Progress{}},
+			broker.Extension{Progress: &broker.Progress{}}},
+		{"progress.percent", &pawlv1.ExtendRequest{Progress: &pawlv1.Progress{Percent: 100.1}}, broker.Extension{}},
+		{"progress.percent", &pawlv1.ExtendRequest{Progress: &pawlv1.Progress{Percent: -1}}, broker.Extension{}},
 		{"progress.percent", &pawlv1.ExtendRequest{Progress: &pawlv1.Progress{Percent: math.NaN()}}, broker.Extension{}},
 		{"", &pawlv1.ExtendRequest{Checkpoint: make([]byte, task.MaxCheckpoint)}, broker.Extension{Checkpoint: new([]byte)}},
 		{"checkpoint", &pawlv1.ExtendRequest{Checkpoint: make([]byte, task.MaxCheckpoint+1)}, broker.Extension{}},
@@ -217,7 +231,8 @@ func TestExtendsAreRead(t *testing.T) {
 		s, err := ExtendOf("n", c.r)
 		if e, _ := task.AsError(err); (err == nil) != (c.field == "") || err != nil && e.Field != c.field {
 			t.Errorf("ExtendOf for %+v: %v, want field %q refused", c.want, err, c.field)
-		} else if got := s.Extend; err == nil && (s.Verb != broker.Extend || got.Lease != c.want.Lease || (got.Checkpoint != nil) != (c.want.Checkpoint != nil) || !reflect.DeepEqual(got.Progress, c.want.Progress)) {
+		} else if got := s.Extend; err == nil && (s.Verb != broker.Extend || got.Lease != c.want.Lease ||
+			(got.Checkpoint != nil) != (c.want.Checkpoint != nil) || !reflect.DeepEqual(got.Progress, c.want.Progress)) {
 			t.Errorf("ExtendOf = %+v, want %+v", got, c.want)
 		}
 	}
@@ -226,7 +241,8 @@ func TestExtendsAreRead(t *testing.T) {
 func TestReleasesAndAcksAreRead(t *testing.T) {
 	l := task.DefaultLimits()
 	for _, d := range []*durationpb.Duration{nil, durationpb.New(time.Minute)} {
-		if s, err := ReleaseOf("n", &pawlv1.ReleaseRequest{TaskId: someID, ClaimToken: claimToken, Delay: d}); err != nil || s.Verb != broker.Release || s.Delay != d.AsDuration() {
+		if s, err := ReleaseOf("n", &pawlv1.ReleaseRequest{TaskId: someID, ClaimToken: claimToken, Delay: d}); err != nil ||
+			s.Verb != broker.Release || s.Delay != d.AsDuration() {
 			t.Errorf("ReleaseOf with delay %v = %+v, %v", d, s, err)
 		}
 	}
@@ -243,7 +259,8 @@ func TestReleasesAndAcksAreRead(t *testing.T) {
 			t.Errorf("got %v, want field %s refused", err, field)
 		}
 	}
-	if s, err := AckOf("n", &pawlv1.AckRequest{TaskId: someID, ClaimToken: claimToken, Result: []byte("{}")}, l); err != nil || s.Verb != broker.Ack || string(s.Result.Data) != "{}" {
+	if s, err := AckOf("n", &pawlv1.AckRequest{TaskId: someID, ClaimToken: claimToken, Result: []byte("{}")}, l); err != nil ||
+		s.Verb != broker.Ack || string(s.Result.Data) != "{}" {
 		t.Errorf("AckOf = %+v, %v", s, err)
 	}
 	if _, err := AckOf("n", &pawlv1.AckRequest{TaskId: someID, ClaimToken: "x"}, l); err == nil {
@@ -257,17 +274,21 @@ func TestClaimsAreRead(t *testing.T) {
 		field string
 		r     *pawlv1.ClaimRequest
 	}{
-		{"", &pawlv1.ClaimRequest{}}, {"", &pawlv1.ClaimRequest{Max: task.MaxClaim, MaxBytes: contract.MaxClaimBytes, Lease: durationpb.New(time.Minute)}},
-		{"max", &pawlv1.ClaimRequest{Max: -1}}, {"max", &pawlv1.ClaimRequest{Max: task.MaxClaim + 1}}, {"max_bytes", &pawlv1.ClaimRequest{MaxBytes: -1}},
-		{"max_bytes", &pawlv1.ClaimRequest{MaxBytes: contract.MaxClaimBytes + 1}}, {"lease", &pawlv1.ClaimRequest{Lease: durationpb.New(0)}},
-		{"lease", &pawlv1.ClaimRequest{Lease: &durationpb.Duration{Seconds: 1, Nanos: -1}}}, {"worker", &pawlv1.ClaimRequest{Worker: strings.Repeat("x", l.Name+1)}},
+		{"", &pawlv1.ClaimRequest{}}, {"", &pawlv1.ClaimRequest{Max: task.MaxClaim, MaxBytes: contract.MaxClaimBytes,
+			Lease: durationpb.New(time.Minute)}},
+		{"max", &pawlv1.ClaimRequest{Max: -1}}, {"max", &pawlv1.ClaimRequest{Max: task.MaxClaim + 1}},
+		{"max_bytes", &pawlv1.ClaimRequest{MaxBytes: -1}}, {"max_bytes", &pawlv1.ClaimRequest{MaxBytes: contract.MaxClaimBytes + 1}},
+		{"lease", &pawlv1.ClaimRequest{Lease: durationpb.New(0)}},
+		{"lease", &pawlv1.ClaimRequest{Lease: &durationpb.Duration{Seconds: 1, Nanos: -1}}},
+		{"worker", &pawlv1.ClaimRequest{Worker: strings.Repeat("x", l.Name+1)}},
 		{"claim_key", &pawlv1.ClaimRequest{ClaimKey: new(strings.Repeat("x", l.Name+1))}},
 	} {
 		c.r.Queues = []*pawlv1.QueueShare{{Queue: "q"}}
 		got, err := ClaimOf("n", c.r, l)
 		if e, _ := task.AsError(err); (err == nil) != (c.field == "") || err != nil && e.Field != c.field {
 			t.Errorf("ClaimOf(%v) = %v, want field %q refused", c.r, err, c.field)
-		} else if err == nil && (got.Max != max(int(c.r.Max), 1) || got.MaxBytes != cmp.Or(int(c.r.MaxBytes), defaultClaimBytes) || got.Lease != c.r.Lease.AsDuration()) {
+		} else if err == nil && (got.Max != max(int(c.r.Max), 1) || got.MaxBytes != cmp.Or(int(c.r.MaxBytes), defaultClaimBytes) ||
+			got.Lease != c.r.Lease.AsDuration()) {
 			t.Errorf("ClaimOf(%v) = %+v", c.r, got)
 		}
 	}
@@ -277,22 +298,27 @@ func TestQueuesAreShown(t *testing.T) {
 	one := broker.QueueInfo{Ready: [3]int64{1, 20, 300}, Scheduled: 4, Claimed: 5, Retrying: 6, Held: 7, Dead: 8, Poisoned: 9}
 	q := queues.Queue{Name: "q", Shard: 1}
 	p := QueueProto(q, one, []broker.QueueInfo{one})
-	if d := p.GetDepth(); d.GetReady() != 321 || d.GetScheduled() != 4 || d.GetClaimed() != 5 || d.GetRetrying() != 6 || d.GetHeld() != 7 || d.GetDead() != 8 || d.GetPoisoned() != 9 || len(p.GetParts()) != 0 {
+	if d := p.GetDepth(); d.GetReady() != 321 || d.GetScheduled() != 4 || d.GetClaimed() != 5 || d.GetRetrying() != 6 || d.GetHeld() != 7 ||
+		d.GetDead() != 8 || d.GetPoisoned() != 9 || len(p.GetParts()) != 0 {
 		t.Errorf("QueueProto of a queue in one shard = %v", p)
 	}
 	q.Parts = []queues.Part{{Shard: 1, Slots: 7, Next: 3}, {Shard: 2, Next: 4}}
 	p = QueueProto(q, one, []broker.QueueInfo{one, one})
-	if d := p.GetDepth(); d.GetReady() != 321 || p.GetReadyByPriority().GetHigh() != 1 || p.GetReadyByPriority().GetLow() != 300 || len(p.GetParts()) != 2 || p.GetParts()[0].GetSlots() != 3 || !p.GetParts()[0].GetMoving() || p.GetParts()[1].GetDepth().GetReady() != 321 {
+	if d := p.GetDepth(); d.GetReady() != 321 || p.GetReadyByPriority().GetHigh() != 1 || p.GetReadyByPriority().GetLow() != 300 ||
+		len(p.GetParts()) != 2 || p.GetParts()[0].GetSlots() != 3 || !p.GetParts()[0].GetMoving() ||
+		p.GetParts()[1].GetDepth().GetReady() != 321 {
 		t.Errorf("QueueProto of a queue in two shards = %v", p)
 	}
 	q.Own, q.Parts = true, append(q.Parts, queues.Part{Shard: 3, Slots: 8})
-	if p := QueueProto(q, one, []broker.QueueInfo{one, one, one}).GetParts(); p[0].GetShard() != 3 || p[0].GetOwn() || !p[1].GetOwn() || !p[2].GetOwn() {
+	if p := QueueProto(q, one, []broker.QueueInfo{one, one, one}).GetParts(); p[0].GetShard() != 3 || p[0].GetOwn() ||
+		!p[1].GetOwn() || !p[2].GetOwn() {
 		t.Errorf("parts of a queue in two shards of its own and one that it is leaving = %v", p)
 	}
 	if rateProto(task.Rate{}) != nil {
 		t.Error("a zero rate was converted to a rate")
 	}
-	if r := rateProto(task.Rate{Limit: 3, Period: time.Second, Burst: 9}); r.GetLimit() != 3 || r.GetPeriod().AsDuration() != time.Second || r.GetBurst() != 9 {
+	if r := rateProto(task.Rate{Limit: 3, Period: time.Second, Burst: 9}); r.GetLimit() != 3 || r.GetPeriod().AsDuration() != time.Second ||
+		r.GetBurst() != 9 {
 		t.Errorf("rateProto = %v", r)
 	}
 }
@@ -313,7 +339,8 @@ func TestRoundTrips(t *testing.T) {
 			s, err2 := SpecOf(p, l)
 			return p, specProto(&s), errors.Join(err, err2)
 		}},
-		{`{"type":"a","queue":"default","priority":"PRIORITY_NORMAL","run_at":"2030-01-02T03:04:05.000006Z"}`, func(said []byte) (proto.Message, proto.Message, error) {
+		{`{"type":"a","queue":"default","priority":"PRIORITY_NORMAL","run_at":"2030-01-02T03:04:05.000006Z"}`, func(said []byte) (proto.Message,
+			proto.Message, error) {
 			p := &pawlv1.TaskSpec{}
 			err := protojson.Unmarshal(said, p)
 			s, err2 := SpecOf(p, l)
@@ -334,19 +361,24 @@ func TestRoundTrips(t *testing.T) {
 			s, err2 := SettingsOf(p)
 			return p, settingsProto(s), errors.Join(err, err2)
 		}},
-		{`{"name":"s","cron":"0 3 * * *","time_zone":"Europe/Paris","jitter":"61s","missed":"MISSED_ALL","overlap":"OVERLAP_ALLOW","owner":"o","task":{` + strings.Replace(spec, `"idempotency_key":"i","idempotency_ttl":"61s",`, "", 1) + `}}`, func(said []byte) (proto.Message, proto.Message, error) {
+		{`{"name":"s","cron":"0 3 * * ` +
+			`*","time_zone":"Europe/Paris","jitter":"61s","missed":"MISSED_ALL","overlap":"OVERLAP_ALLOW","owner":"o","task":{` +
+			strings.Replace(spec, `"idempotency_key":"i","idempotency_ttl":"61s",`, "", 1) + `}}`, func(said []byte) (proto.Message,
+			proto.Message, error) {
 			p := &pawlv1.ScheduleSpec{}
 			err := protojson.Unmarshal(said, p)
 			s, err2 := ScheduleOf(p, l)
 			return p, scheduleSpecProto(&s), errors.Join(err, err2)
 		}},
-		{`{"action":"ACTION_MOVE","filter":{"queue":"q","states":["STATE_READY"]},"to_queue":"r","max":"9","canary":"8","rate":7}`, func(said []byte) (proto.Message, proto.Message, error) {
-			p := &pawlv1.OperationSpec{}
-			err := protojson.Unmarshal(said, p)
-			s, err2 := OperationOf(p, l)
-			return p, OperationProto(&broker.Operation{Spec: s}, "").GetSpec(), errors.Join(err, err2)
-		}},
-		{`{"action":"ACTION_SET_PRIORITY","filter":{"states":["STATE_READY"]},"priority":"PRIORITY_LOW"}`, func(said []byte) (proto.Message, proto.Message, error) {
+		{`{"action":"ACTION_MOVE","filter":{"queue":"q","states":["STATE_READY"]},"to_queue":"r","max":"9","canary":"8","rate":7}`,
+			func(said []byte) (proto.Message, proto.Message, error) {
+				p := &pawlv1.OperationSpec{}
+				err := protojson.Unmarshal(said, p)
+				s, err2 := OperationOf(p, l)
+				return p, OperationProto(&broker.Operation{Spec: s}, "").GetSpec(), errors.Join(err, err2)
+			}},
+		{`{"action":"ACTION_SET_PRIORITY","filter":{"states":["STATE_READY"]},"priority":"PRIORITY_LOW"}`, func(said []byte) (proto.Message,
+			proto.Message, error) {
 			p := &pawlv1.OperationSpec{}
 			err := protojson.Unmarshal(said, p)
 			s, err2 := OperationOf(p, l)
@@ -365,15 +397,20 @@ func TestTasksAreShown(t *testing.T) {
 	at := func(s int) broker.Time { return broker.TimeOf(time.Unix(int64(s), 0)) }
 	span := 9 * time.Second
 	full := &broker.View{
-		Envelope: &schema.Envelope{ID: id(1), Namespace: "n", Queue: "q", Type: "a", Key: "k", Payload: []byte("1"), ContentType: "c", IdempotencyKey: "i", Retry: &task.Retry{Initial: 1, Factor: 2, Max: 3, Jitter: 0.5},
-			Timeout: time.Second, Tags: []string{"t"}, Headers: map[string]string{"h": "v"}, Parent: &task.Parent{ID: id(2), Group: id(3), Result: []byte("7"), ContentType: "x", Omitted: true}, MovedFrom: id(5)},
-		Exec: &schema.Exec{State: task.Claimed, Priority: task.Low, Queue: "q", Type: "a", MaxAttempts: 4, Failures: 1, Crashes: 2, Releases: 3, Snoozes: 4, Fence: 12, Reason: "r", Retention: &span, Cost: 2,
-			CreatedAt: at(1), RunAt: at(2), ReadyAt: at(3), EndedAt: at(4), ExpiresAt: at(5), KeptUntil: at(6), MovedTo: id(6), Links: &schema.Links{Group: id(3)}, Progress: 50, ProgressText: "half",
+		Envelope: &schema.Envelope{ID: id(1), Namespace: "n", Queue: "q", Type: "a", Key: "k", Payload: []byte("1"), ContentType: "c",
+			IdempotencyKey: "i", Retry: &task.Retry{Initial: 1, Factor: 2, Max: 3, Jitter: 0.5}, Timeout: time.Second, Tags: []string{"t"},
+			Headers: map[string]string{"h": "v"}, Parent: &task.Parent{ID: id(2), Group: id(3), Result: []byte("7"), ContentType: "x",
+				Omitted: true}, MovedFrom: id(5)},
+		Exec: &schema.Exec{State: task.Claimed, Priority: task.Low, Queue: "q", Type: "a", MaxAttempts: 4, Failures: 1, Crashes: 2, Releases: 3,
+			Snoozes: 4, Fence: 12, Reason: "r", Retention: &span, Cost: 2, CreatedAt: at(1), RunAt: at(2), ReadyAt: at(3), EndedAt: at(4),
+			ExpiresAt: at(5), KeptUntil: at(6), MovedTo: id(6), Links: &schema.Links{Group: id(3)}, Progress: 50, ProgressText: "half",
 			Claim: schema.Claim{Worker: "w", At: at(10), Until: at(11)}},
 		Settings: task.DefaultSettings(), WaitsFor: id(4), Checkpoint: []byte("cp"), Result: broker.Result{Data: []byte("8"), ContentType: "y"},
-		Attempts: []*broker.Attempt{{Fence: 9, Number: 3, Worker: "v", StartedAt: at(7), EndedAt: at(8), Outcome: task.OutcomeFailed, Failure: broker.Failure{Message: "m", Type: "E", Stack: "s"}, Waited: time.Second, NextRunAt: at(9)}},
+		Attempts: []*broker.Attempt{{Fence: 9, Number: 3, Worker: "v", StartedAt: at(7), EndedAt: at(8), Outcome: task.OutcomeFailed,
+			Failure: broker.Failure{Message: "m", Type: "E", Stack: "s"}, Waited: time.Second, NextRunAt: at(9)}},
 	}
-	bare := &broker.View{Envelope: &schema.Envelope{ID: id(1)}, Exec: &schema.Exec{State: task.Succeeded}, Settings: task.DefaultSettings(), Attempts: []*broker.Attempt{{Number: 2}}}
+	bare := &broker.View{Envelope: &schema.Envelope{ID: id(1)}, Exec: &schema.Exec{State: task.Succeeded}, Settings: task.DefaultSettings(),
+		Attempts: []*broker.Attempt{{Number: 2}}}
 	var got bytes.Buffer
 	for _, v := range []*broker.View{full, bare} {
 		b, err := protojson.Marshal(TaskProto(v, v == full))
@@ -392,7 +429,8 @@ func TestTotalsOfOperations(t *testing.T) {
 		soFar                bool
 		want                 string
 	}{
-		{5, 3, 0, true, "5 true"}, {5, 3, 0, false, "5 false"}, {5, 7, 0, true, "7 true"}, {5, 3, 9, true, "5 true"}, {5, 3, 9, false, "5 false"}, {5, 3, 5, true, "5 false"}, {5, 3, 4, true, "4 false"}, {5, 7, 6, false, "6 false"},
+		{5, 3, 0, true, "5 true"}, {5, 3, 0, false, "5 false"}, {5, 7, 0, true, "7 true"}, {5, 3, 9, true, "5 true"}, {5, 3, 9, false, "5 false"},
+		{5, 3, 5, true, "5 false"}, {5, 3, 4, true, "4 false"}, {5, 7, 6, false, "6 false"},
 	} {
 		o := &broker.Operation{}
 		o.Spec.Total, o.Spec.TotalSoFar, o.Spec.Max, o.Matched = c.total, c.soFar, c.most, c.matched
@@ -425,17 +463,21 @@ func TestRulesAreChecked(t *testing.T) {
 	rate := &pawlv1.Rate{Limit: 1}
 	odd := &durationpb.Duration{Seconds: 1, Nanos: -1}
 	for field, p := range map[string]*pawlv1.QueueSettings{
-		"rate.period": {Rate: rate}, "per_key.rate.period": {PerKey: &pawlv1.KeyRules{Rate: rate}}, "keys.a.rate.period": {Keys: map[string]*pawlv1.KeyRules{"a": {Rate: rate}}},
-		"breaker.window": {Breaker: &pawlv1.Breaker{Window: odd}}, "breaker.hold": {Breaker: &pawlv1.Breaker{Hold: odd}}, "breaker.max_hold": {Breaker: &pawlv1.Breaker{MaxHold: odd}},
-		"breaker.off": {Breaker: &pawlv1.Breaker{Off: true, Probes: 1}}, "breakers.t.window": {Breakers: map[string]*pawlv1.Breaker{"t": {Window: durationpb.New(0)}}},
+		"rate.period": {Rate: rate}, "per_key.rate.period": {PerKey: &pawlv1.KeyRules{Rate: rate}},
+		"keys.a.rate.period": {Keys: map[string]*pawlv1.KeyRules{"a": {Rate: rate}}}, "breaker.window": {Breaker: &pawlv1.Breaker{Window: odd}},
+		"breaker.hold": {Breaker: &pawlv1.Breaker{Hold: odd}}, "breaker.max_hold": {Breaker: &pawlv1.Breaker{MaxHold: odd}},
+		"breaker.off": {Breaker: &pawlv1.Breaker{Off: true, Probes: 1}}, "breakers.t.window": {Breakers: map[string]*pawlv1.Breaker{
+			"t": {Window: durationpb.New(0)}}},
 	} {
 		_, err := SettingsOf(p)
 		if e, _ := task.AsError(err); e == nil || e.Field != field {
 			t.Errorf("SettingsOf(%v) = %v, want %s refused", p, err, field)
 		}
 	}
-	s, err := SettingsOf(&pawlv1.QueueSettings{Breakers: map[string]*pawlv1.Breaker{"t": {Probes: 3}, "u": {Off: true}}, Keys: map[string]*pawlv1.KeyRules{"a": {MaxRunning: 1}, "b": {MaxRunning: 2, Weight: 5}}})
-	if err != nil || len(s.Breakers) != 2 || s.Breakers["t"].Probes != 3 || s.Breakers["t"].Window == 0 || s.Breakers["u"].IsSet() || len(s.Keys) != 2 || s.Keys["b"].MaxRunning != 2 || s.Keys["b"].Weight != 5 {
+	s, err := SettingsOf(&pawlv1.QueueSettings{Breakers: map[string]*pawlv1.Breaker{"t": {Probes: 3}, "u": {Off: true}},
+		Keys: map[string]*pawlv1.KeyRules{"a": {MaxRunning: 1}, "b": {MaxRunning: 2, Weight: 5}}})
+	if err != nil || len(s.Breakers) != 2 || s.Breakers["t"].Probes != 3 || s.Breakers["t"].Window == 0 || s.Breakers["u"].IsSet() ||
+		len(s.Keys) != 2 || s.Keys["b"].MaxRunning != 2 || s.Keys["b"].Weight != 5 {
 		t.Errorf("SettingsOf = %+v, %v", s, err)
 	}
 }
@@ -465,7 +507,8 @@ func TestBreakersOfParts(t *testing.T) {
 			t.Errorf("%d breakers are open, want %d: got %q, want %q", open, c.open, got, c.want)
 		}
 	}
-	if _, err := breakerOf("breaker", &pawlv1.Breaker{Window: &durationpb.Duration{Seconds: 1, Nanos: -1}}); err == nil || !strings.Contains(err.Error(), "is not a duration") {
+	if _, err := breakerOf("breaker", &pawlv1.Breaker{Window: &durationpb.Duration{Seconds: 1, Nanos: -1}}); err == nil ||
+		!strings.Contains(err.Error(), "is not a duration") {
 		t.Errorf("breakerOf an invalid window: %v", err)
 	}
 }
@@ -488,7 +531,8 @@ func TestConversionsOfParts(t *testing.T) {
 	if got := OnceStateProto(99); got != pawlv1.OnceState_ONCE_STATE_UNSPECIFIED {
 		t.Errorf("OnceStateProto of an unknown state = %v, want unspecified", got)
 	}
-	for verb, want := range map[broker.Verb][2]bool{broker.Ack: {}, broker.Fail: {true, false}, broker.Release: {true, false}, broker.Extend: {false, true}} {
+	for verb, want := range map[broker.Verb][2]bool{broker.Ack: {}, broker.Fail: {true, false}, broker.Release: {true, false},
+		broker.Extend: {false, true}} {
 		p := &pawlv1.Settled{}
 		SettledProto(p, verb, &broker.Settled{NextRunAt: 5, LeaseUntil: 6})
 		if got := [2]bool{p.NextRunAt != nil, p.LeaseExpiresAt != nil}; got != want {
@@ -499,8 +543,10 @@ func TestConversionsOfParts(t *testing.T) {
 		e    broker.Tick
 		want *pawlv1.Tick
 	}{
-		{broker.Tick{Planned: 5, At: 7, Outcome: schema.TickFired, Task: task.NewID(1, 1, 1)}, &pawlv1.Tick{TaskId: task.NewID(1, 1, 1).String(), Late: durationpb.New(2 * time.Microsecond)}},
-		{broker.Tick{Planned: 5, At: 7, Outcome: broker.TickSkipped}, &pawlv1.Tick{}}, {broker.Tick{Planned: 5, At: 5, Outcome: schema.TickFired}, &pawlv1.Tick{}},
+		{broker.Tick{Planned: 5, At: 7, Outcome: schema.TickFired, Task: task.NewID(1, 1, 1)}, &pawlv1.Tick{TaskId: task.NewID(1, 1, 1).String(),
+			Late: durationpb.New(2 * time.Microsecond)}},
+		{broker.Tick{Planned: 5, At: 7, Outcome: broker.TickSkipped}, &pawlv1.Tick{}}, {broker.Tick{Planned: 5, At: 5, Outcome: schema.TickFired},
+			&pawlv1.Tick{}},
 		{broker.Tick{Planned: 7, At: 5, Outcome: schema.TickFired}, &pawlv1.Tick{}},
 	} {
 		if p := TickProto(&x.e); p.TaskId != x.want.TaskId || !proto.Equal(p.Late, x.want.Late) {
@@ -508,20 +554,23 @@ func TestConversionsOfParts(t *testing.T) {
 		}
 	}
 	for what, r := range map[string]*pawlv1.ClaimRequest{
-		"worker": {Queues: shares("q"), Lease: durationpb.New(time.Minute), Worker: "a\nb"}, "types": {Queues: shares("q"), Types: []string{"a", ""}},
+		"worker": {Queues: shares("q"), Lease: durationpb.New(time.Minute), Worker: "a\nb"}, "types": {Queues: shares("q"),
+			Types: []string{"a", ""}},
 	} {
 		if _, err := ClaimOf("default", r, task.DefaultLimits()); err == nil || !strings.HasPrefix(err.Error(), what) {
 			t.Errorf("ClaimOf with a wrong %s: %v", what, err)
 		}
 	}
 	both := []*pawlv1.QueueShare{{Queue: "b", Weight: 2}, {Queue: "a", Weight: 1}}
-	for order, want := range map[pawlv1.Order]string{pawlv1.Order_ORDER_STRICT: "[{b 0} {a 0}] false", pawlv1.Order_ORDER_WEIGHTED: "[{a 1} {b 2}] true", 0: "[{a 1} {b 2}] true"} {
+	for order, want := range map[pawlv1.Order]string{pawlv1.Order_ORDER_STRICT: "[{b 0} {a 0}] false",
+		pawlv1.Order_ORDER_WEIGHTED: "[{a 1} {b 2}] true", 0: "[{a 1} {b 2}] true"} {
 		got, weighted, err := sharesOf(both, order, task.DefaultLimits())
 		if text := fmt.Sprint(got, " ", weighted); text != want || err != nil {
 			t.Errorf("sharesOf in order %v = %s, %v, want %s", order, text, err, want)
 		}
 	}
-	if _, err := SettingsOf(&pawlv1.QueueSettings{PerKey: &pawlv1.KeyRules{Rate: &pawlv1.Rate{Limit: 1}}}); err == nil || !strings.Contains(err.Error(), "per_key.rate.period: is required") {
+	if _, err := SettingsOf(&pawlv1.QueueSettings{PerKey: &pawlv1.KeyRules{Rate: &pawlv1.Rate{Limit: 1}}}); err == nil ||
+		!strings.Contains(err.Error(), "per_key.rate.period: is required") {
 		t.Errorf("SettingsOf a rate without a period: %v", err)
 	}
 	if _, err := OperationOf(&pawlv1.OperationSpec{Action: 99}, task.DefaultLimits()); err == nil || !strings.Contains(err.Error(), "99") {
@@ -533,7 +582,8 @@ func TestConversionsOfParts(t *testing.T) {
 			t.Errorf("GroupOf with retention %v = %v, %v", said, group.Retention, err)
 		}
 	}
-	if p := OperationProto(&broker.Operation{Spec: broker.OperationSpec{Max: 1, Total: 5, TotalSoFar: true}}, ""); p.Total != 1 || p.TotalIsLowerBound {
+	if p := OperationProto(&broker.Operation{Spec: broker.OperationSpec{Max: 1, Total: 5, TotalSoFar: true}}, ""); p.Total != 1 ||
+		p.TotalIsLowerBound {
 		t.Errorf("OperationProto of an operation on one of five or more tasks = %v", p)
 	}
 }
@@ -614,7 +664,8 @@ func TestLongInputIsTruncated(t *testing.T) {
 	long := strings.Repeat("x", 5000)
 	_, print := FilterOf(&pawlv1.Filter{Fingerprint: new(long)}, task.DefaultLimits())
 	for what, err := range map[string]error{
-		"cursor": BadCursor(long), "fingerprint": print, "other queue": checkTargets(&broker.OperationSpec{Action: task.Cancel, ToQueue: long}, task.Limits{}),
+		"cursor": BadCursor(long), "fingerprint": print, "other queue": checkTargets(&broker.OperationSpec{Action: task.Cancel, ToQueue: long},
+			task.Limits{}),
 	} {
 		if repeated := regexp.MustCompile("x{9,}").FindString(fmt.Sprint(err)); len(repeated) != 64 {
 			t.Errorf("%s: the error repeats %d bytes, want 64: %.400v", what, len(repeated), err)
@@ -624,17 +675,20 @@ func TestLongInputIsTruncated(t *testing.T) {
 
 func TestFollowersAreShown(t *testing.T) {
 	id := task.NewID(1, 1, 7)
-	if p := followersProto([]broker.Follower{{ID: id, Type: "a"}, {Type: "b"}}); len(p) != 2 || p[0].TaskId != id.String() || p[1].TaskId != "" || p[1].Type != "b" {
+	if p := followersProto([]broker.Follower{{ID: id, Type: "a"}, {Type: "b"}}); len(p) != 2 || p[0].TaskId != id.String() ||
+		p[1].TaskId != "" || p[1].Type != "b" {
 		t.Errorf("followersProto = %v", p)
 	}
 }
 
 // A list ordered by end times continues at an end time, and any other list at an id.
 func TestListPositions(t *testing.T) {
-	if at := placeTime(PlaceOf(&broker.View{Envelope: &schema.Envelope{ID: task.NewID(1, 5000, 7)}, Exec: &schema.Exec{EndedAt: 9_000_000}}, true)); at.Unix() != 9 {
+	if at := placeTime(PlaceOf(&broker.View{Envelope: &schema.Envelope{ID: task.NewID(1, 5000, 7)}, Exec: &schema.Exec{EndedAt: 9_000_000}},
+		true)); at.Unix() != 9 {
 		t.Errorf("place of a task that ended at 9 s = %v", at)
 	}
-	if at := placeTime(PlaceOf(&broker.View{Envelope: &schema.Envelope{ID: task.NewID(1, 5000, 7)}, Exec: &schema.Exec{EndedAt: 9_000_000}}, false)); at.Unix() != 5 {
+	if at := placeTime(PlaceOf(&broker.View{Envelope: &schema.Envelope{ID: task.NewID(1, 5000, 7)}, Exec: &schema.Exec{EndedAt: 9_000_000}},
+		false)); at.Unix() != 5 {
 		t.Errorf("place of a task that was created at 5 s = %v", at)
 	}
 }
@@ -642,7 +696,8 @@ func TestListPositions(t *testing.T) {
 // JSON is stored with one content type, however it was named.
 func TestContentTypesOfJSON(t *testing.T) {
 	const named = "application/json; charset=utf-8"
-	s, err := SpecOf(&pawlv1.TaskSpec{Type: "a", Payload: []byte("{}"), ContentType: named, Then: []*pawlv1.TaskSpec{{Type: "b", Payload: []byte("1"), ContentType: named}}}, task.DefaultLimits())
+	s, err := SpecOf(&pawlv1.TaskSpec{Type: "a", Payload: []byte("{}"), ContentType: named,
+		Then: []*pawlv1.TaskSpec{{Type: "b", Payload: []byte("1"), ContentType: named}}}, task.DefaultLimits())
 	if err != nil || s.ContentType != "application/json" || s.Then[0].ContentType != "application/json" {
 		t.Errorf("%+v, %v", s, err)
 	}
@@ -650,7 +705,8 @@ func TestContentTypesOfJSON(t *testing.T) {
 		t.Error("a payload that is no JSON is accepted as such")
 	}
 	id, token := task.NewID(1, 1, 1), task.Token{Fence: 1, Nonce: 1}
-	a, err := AckOf("default", &pawlv1.AckRequest{TaskId: id.String(), ClaimToken: token.String(), Result: []byte("1"), ContentType: named}, task.DefaultLimits())
+	a, err := AckOf("default", &pawlv1.AckRequest{TaskId: id.String(), ClaimToken: token.String(), Result: []byte("1"), ContentType: named},
+		task.DefaultLimits())
 	if err != nil || a.Result.ContentType != "application/json" {
 		t.Errorf("%+v, %v", a, err)
 	}

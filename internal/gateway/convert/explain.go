@@ -28,7 +28,8 @@ func ExplainedQueue(q queues.Queue, parts []*broker.QueueExplanation) *pawlv1.Ex
 		if e == nil {
 			continue
 		}
-		out.Ready, out.Claimable, out.Claimed, out.Waiting = out.Ready+e.Ready, out.Claimable+e.Claimable, out.Claimed+e.Claimed, out.Waiting+e.Waiting
+		out.Ready, out.Claimable, out.Claimed, out.Waiting = out.Ready+e.Ready, out.Claimable+e.Claimable, out.Claimed+e.Claimed,
+			out.Waiting+e.Waiting
 		out.Partial = out.Partial || e.Partial
 		next, oldest = earlier(next, e.NextDue), earlier(oldest, e.OldestReady)
 		for j := range e.Reasons {
@@ -60,7 +61,10 @@ func ExplainedQueue(q queues.Queue, parts []*broker.QueueExplanation) *pawlv1.Ex
 		}
 	}
 	out.NextDue, out.OldestReadyAt = TimeProto(next), TimeProto(oldest)
-	slices.SortStableFunc(out.Reasons, func(a, b *pawlv1.Reason) int { return cmp.Compare(task.Why(a.Code).Order(), task.Why(b.Code).Order()) })
+	slices.SortStableFunc(out.Reasons, func(a, b *pawlv1.Reason) int {
+		return cmp.Compare(task.Why(a.Code).Order(),
+			task.Why(b.Code).Order())
+	})
 	slices.SortStableFunc(out.Keys, func(a, b *pawlv1.HeldKey) int { return cmp.Compare(b.Tasks, a.Tasks) })
 	slices.SortStableFunc(out.IdleTypes, func(a, b *pawlv1.IdleType) int { return cmp.Compare(b.Tasks, a.Tasks) })
 	out.Keys, out.IdleTypes = out.Keys[:min(len(out.Keys), maxToldOfQueue)], out.IdleTypes[:min(len(out.IdleTypes), maxToldOfQueue)]
@@ -86,7 +90,8 @@ func ReasonProto(r *broker.Reason, queue string) *pawlv1.Reason {
 		p.Rate = &pawlv1.Reason_Rate{Limit: Int32Of(r.Rate.Limit), Period: durationpb.New(r.Rate.Period), Burst: Int32Of(r.Rate.Capacity())}
 	}
 	for _, t := range r.Running {
-		p.Running = append(p.Running, &pawlv1.Runner{TaskId: t.ID.String(), Worker: t.Worker, Since: TimeProto(t.Since), Until: TimeProto(t.Until)})
+		p.Running = append(p.Running, &pawlv1.Runner{TaskId: t.ID.String(), Worker: t.Worker, Since: TimeProto(t.Since),
+			Until: TimeProto(t.Until)})
 	}
 	return p
 }

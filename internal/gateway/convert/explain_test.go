@@ -27,10 +27,12 @@ func TestPartsAreExplained(t *testing.T) {
 		return keys
 	}
 	got := ExplainedQueue(q, []*broker.QueueExplanation{
-		{Ready: 3, Claimable: 0, Claimed: 4, Waiting: 1, Reasons: []broker.Reason{paused, full(4)}, Keys: keys(0), Idle: []broker.IdleType{{Type: "a", Tasks: 1}}, NextDue: 50},
+		{Ready: 3, Claimable: 0, Claimed: 4, Waiting: 1, Reasons: []broker.Reason{paused, full(4)}, Keys: keys(0),
+			Idle: []broker.IdleType{{Type: "a", Tasks: 1}}, NextDue: 50},
 		{Partial: true, Reasons: []broker.Reason{{Code: task.WhyNoLeader, Detail: "none"}}},
 		nil,
-		{Ready: 5, Claimable: 2, Claimed: 6, Waiting: 2, Reasons: []broker.Reason{full(6), paused}, Keys: keys(6), Idle: []broker.IdleType{{Type: "b", Tasks: 5}, {Type: "a", Tasks: 3}}, NextDue: 40, OldestReady: 7},
+		{Ready: 5, Claimable: 2, Claimed: 6, Waiting: 2, Reasons: []broker.Reason{full(6), paused}, Keys: keys(6),
+			Idle: []broker.IdleType{{Type: "b", Tasks: 5}, {Type: "a", Tasks: 3}}, NextDue: 40, OldestReady: 7},
 	})
 	var reasons, held, idle []string
 	for _, r := range got.GetReasons() {
@@ -43,7 +45,8 @@ func TestPartsAreExplained(t *testing.T) {
 		idle = append(idle, fmt.Sprintf("%s %d", i.GetType(), i.GetTasks()))
 	}
 	for _, c := range []struct{ what, got, want string }{
-		{"reasons", strings.Join(reasons, "; "), "no_leader shard 2 count 0; queue_paused shard 0 count 6; queue_max_running shard 1 count 1; queue_max_running shard 4 count 1"},
+		{"reasons", strings.Join(reasons, "; "), "no_leader shard 2 count 0; queue_paused shard 0 count 6; queue_max_running shard 1 count 1; " +
+			"queue_max_running shard 4 count 1"},
 		{"keys", strings.Join(held, "; "), "k06 188; k00 100; k01 99; k02 98; k03 97; k04 96; k05 95; k07 93; k08 92; k09 91"},
 		{"types", strings.Join(idle, "; "), "b 5; a 4"},
 	} {
@@ -52,7 +55,8 @@ func TestPartsAreExplained(t *testing.T) {
 		}
 	}
 	got.Reasons, got.Keys, got.IdleTypes = nil, nil, nil
-	want := &pawlv1.ExplainQueueResponse{Queue: "q", Ready: 8, Claimable: 2, Claimed: 10, Waiting: 3, NextDue: TimeProto(40), OldestReadyAt: TimeProto(7), Partial: true}
+	want := &pawlv1.ExplainQueueResponse{Queue: "q", Ready: 8, Claimable: 2, Claimed: 10, Waiting: 3, NextDue: TimeProto(40),
+		OldestReadyAt: TimeProto(7), Partial: true}
 	if !proto.Equal(got, want) {
 		t.Errorf("ExplainedQueue = %v\nwant %v", got, want)
 	}

@@ -16,7 +16,8 @@ const MaxNeedle = 1 << 10
 
 // FilterOf decodes and validates a filter of tasks.
 func FilterOf(p *pawlv1.Filter, l task.Limits) (f broker.Filter, err error) {
-	f = broker.Filter{Queue: p.GetQueue(), Type: p.GetType(), Tag: p.GetTag(), Key: p.GetKey(), Worker: p.GetWorker(), Error: p.GetError(), Fingerprint: p.GetFingerprint(), Text: p.GetQ()}
+	f = broker.Filter{Queue: p.GetQueue(), Type: p.GetType(), Tag: p.GetTag(), Key: p.GetKey(), Worker: p.GetWorker(), Error: p.GetError(),
+		Fingerprint: p.GetFingerprint(), Text: p.GetQ()}
 	if f.Queue != "" {
 		if err := task.CheckQueue("queue", f.Queue, l); err != nil {
 			return f, err

@@ -27,7 +27,8 @@ func GroupOf(r *pawlv1.CreateGroupRequest, l task.Limits) (g task.Group, err err
 		field string
 		spec  *pawlv1.TaskSpec
 		to    **task.Spec
-	}{{"on_complete", r.GetOnComplete(), &g.OnComplete}, {"on_success", r.GetOnSuccess(), &g.OnSuccess}, {"on_death", r.GetOnDeath(), &g.OnDeath}} {
+	}{{"on_complete", r.GetOnComplete(), &g.OnComplete}, {"on_success", r.GetOnSuccess(), &g.OnSuccess},
+		{"on_death", r.GetOnDeath(), &g.OnDeath}} {
 		if point.spec == nil {
 			continue
 		}

@@ -69,13 +69,14 @@ func checkTargets(s *broker.OperationSpec, l task.Limits) error {
 // OperationProto converts an operation for callers.
 func OperationProto(o *broker.Operation, waitsFor string) *pawlv1.Operation {
 	s := &o.Spec
-	p := &pawlv1.Operation{OperationId: o.ID.String(), State: contract.NumberOf[pawlv1.OperationState](contract.OperationStates, o.State.String()),
+	p := &pawlv1.Operation{OperationId: o.ID.String(), State: contract.NumberOf[pawlv1.OperationState](contract.OperationStates,
+		o.State.String()),
 		Author: operatorProto(s.By), CreatedAt: TimeProto(o.CreatedAt), PausedAt: TimeProto(o.PausedAt), EndedAt: TimeProto(o.EndedAt),
-		Why: o.Why, StoppedBy: operatorProto(o.StoppedBy), ResumedBy: operatorProto(o.ResumedBy), Total: max(s.Total, o.Matched), TotalIsLowerBound: s.TotalSoFar,
-		Stopping: contract.NumberOf[pawlv1.OperationState](contract.OperationStates, o.Stopping.String()),
-		Matched:  o.Matched, Done: o.Done, Skipped: o.SkippedCount(), Failed: o.Failed, WaitsFor: waitsFor,
-		Spec: &pawlv1.OperationSpec{Action: contract.NumberOf[pawlv1.Action](contract.Actions, s.Action), Filter: filterProto(&s.Filter), ToQueue: textProto(s.ToQueue),
-			Priority: priorityProto(s.Priority), Max: s.Max, Rate: s.Rate, Canary: s.Canary}}
+		Why: o.Why, StoppedBy: operatorProto(o.StoppedBy), ResumedBy: operatorProto(o.ResumedBy), Total: max(s.Total, o.Matched),
+		TotalIsLowerBound: s.TotalSoFar, Stopping: contract.NumberOf[pawlv1.OperationState](contract.OperationStates, o.Stopping.String()),
+		Matched: o.Matched, Done: o.Done, Skipped: o.SkippedCount(), Failed: o.Failed, WaitsFor: waitsFor,
+		Spec: &pawlv1.OperationSpec{Action: contract.NumberOf[pawlv1.Action](contract.Actions, s.Action), Filter: filterProto(&s.Filter),
+			ToQueue: textProto(s.ToQueue), Priority: priorityProto(s.Priority), Max: s.Max, Rate: s.Rate, Canary: s.Canary}}
 	if s.Max > 0 {
 		p.Total = min(p.Total, s.Max)
 		p.TotalIsLowerBound = p.GetTotalIsLowerBound() && p.GetTotal() < s.Max
@@ -98,7 +99,8 @@ func operatorProto(by task.Author) *pawlv1.Operator {
 
 // filterProto is the inverse of FilterOf.
 func filterProto(f *broker.Filter) *pawlv1.Filter {
-	p := &pawlv1.Filter{Queue: textProto(f.Queue), Type: textProto(f.Type), Tag: textProto(f.Tag), Key: textProto(f.Key), Worker: textProto(f.Worker), Error: textProto(f.Error), Fingerprint: textProto(f.Fingerprint), Q: textProto(f.Text),
+	p := &pawlv1.Filter{Queue: textProto(f.Queue), Type: textProto(f.Type), Tag: textProto(f.Tag), Key: textProto(f.Key),
+		Worker: textProto(f.Worker), Error: textProto(f.Error), Fingerprint: textProto(f.Fingerprint), Q: textProto(f.Text),
 		CreatedAfter: TimeProto(f.CreatedAfter), CreatedBefore: TimeProto(f.CreatedBefore)}
 	if f.Operation != (task.ID{}) {
 		p.Operation = textProto(f.Operation.String())

@@ -144,7 +144,8 @@ func settingsProto(s task.Settings) *pawlv1.QueueSettings {
 	p := &pawlv1.QueueSettings{
 		Retry: retryProto(s.Retry), MaxAttempts: Int32Of(s.MaxAttempts), Lease: durationpb.New(s.Lease), Timeout: durationpb.New(s.Timeout),
 		Retention: &pawlv1.Retention{Succeeded: durationpb.New(s.Retention.Succeeded), Discarded: durationpb.New(s.Retention.Discarded),
-			Cancelled: durationpb.New(s.Retention.Cancelled), Dead: durationpb.New(s.Retention.Dead), Poisoned: durationpb.New(s.Retention.Poisoned)},
+			Cancelled: durationpb.New(s.Retention.Cancelled), Dead: durationpb.New(s.Retention.Dead),
+			Poisoned: durationpb.New(s.Retention.Poisoned)},
 		MaxLength: s.MaxLength, MaxWait: durationpb.New(s.MaxWait), MaxRunning: Int32Of(s.MaxRunning), Rate: rateProto(s.Rate),
 	}
 	if s.PerKey != (task.KeyRules{}) {
@@ -170,8 +171,8 @@ func settingsProto(s task.Settings) *pawlv1.QueueSettings {
 // QueueProto converts a queue for operators: its configuration comes from the cluster, its counts from its shards.
 func QueueProto(q queues.Queue, sum broker.QueueInfo, parts []broker.QueueInfo) *pawlv1.Queue {
 	p := &pawlv1.Queue{
-		Queue: q.Name, Paused: q.Config.Paused, PausedReason: q.Config.PausedReason, PausedBy: q.Config.PausedBy, PausedAt: WallProto(q.Config.PausedAt),
-		Holds:                 holdsProto(q.Config.Holds),
+		Queue: q.Name, Paused: q.Config.Paused, PausedReason: q.Config.PausedReason, PausedBy: q.Config.PausedBy,
+		PausedAt: WallProto(q.Config.PausedAt), Holds: holdsProto(q.Config.Holds),
 		Depth:                 depthProto(sum),
 		ReadyByPriority:       &pawlv1.ReadyByPriority{High: sum.Ready[0], Normal: sum.Ready[1], Low: sum.Ready[2]},
 		OldestReadyAgeSeconds: sum.OldestReady.Seconds(),
@@ -184,7 +185,8 @@ func QueueProto(q queues.Queue, sum broker.QueueInfo, parts []broker.QueueInfo) 
 	}
 	for i, shard := range q.Shards() {
 		slots, next := q.SlotsIn(shard)
-		p.Parts = append(p.Parts, &pawlv1.QueuePart{Shard: shard, Slots: Int32Of(slots), Moving: slots != next, Own: q.Own && next > 0, Depth: depthProto(parts[i])})
+		p.Parts = append(p.Parts, &pawlv1.QueuePart{Shard: shard, Slots: Int32Of(slots), Moving: slots != next, Own: q.Own && next > 0,
+			Depth: depthProto(parts[i])})
 	}
 	return p
 }

@@ -44,8 +44,9 @@ func ScheduleOf(p *pawlv1.ScheduleSpec, l task.Limits) (s task.Schedule, err err
 
 // ScheduleProto converts a schedule.
 func ScheduleProto(v *broker.ScheduleView) *pawlv1.Schedule {
-	p := &pawlv1.Schedule{Spec: scheduleSpecProto(&v.Schedule), ScheduleId: v.ID.String(), CreatedAt: TimeProto(v.CreatedAt), UpdatedAt: TimeProto(v.UpdatedAt),
-		NextRunAt: TimeProto(v.Next), NextPlannedAt: TimeProto(v.Planned), Paused: v.PausedAt != 0, PausedReason: v.Reason, PausedBy: v.PausedBy, PausedAt: TimeProto(v.PausedAt), Etag: v.ETag(), InWords: broker.ScheduleWords(&v.Schedule)}
+	p := &pawlv1.Schedule{Spec: scheduleSpecProto(&v.Schedule), ScheduleId: v.ID.String(), CreatedAt: TimeProto(v.CreatedAt),
+		UpdatedAt: TimeProto(v.UpdatedAt), NextRunAt: TimeProto(v.Next), NextPlannedAt: TimeProto(v.Planned), Paused: v.PausedAt != 0,
+		PausedReason: v.Reason, PausedBy: v.PausedBy, PausedAt: TimeProto(v.PausedAt), Etag: v.ETag(), InWords: broker.ScheduleWords(&v.Schedule)}
 	for _, at := range v.Coming {
 		p.Coming = append(p.Coming, TimeProto(at))
 	}
@@ -56,16 +57,18 @@ func ScheduleProto(v *broker.ScheduleView) *pawlv1.Schedule {
 }
 
 func scheduleSpecProto(s *task.Schedule) *pawlv1.ScheduleSpec {
-	return &pawlv1.ScheduleSpec{Name: s.Name, Cron: textProto(s.Cron), Every: optDuration(s.Every), TimeZone: textProto(s.TimeZone), Jitter: optDuration(s.Jitter),
-		Missed: contract.NumberOf[pawlv1.Missed](contract.Missed, s.Missed), Overlap: contract.NumberOf[pawlv1.Overlap](contract.Overlaps, s.Overlap),
-		Owner: textProto(s.Owner), Task: specProto(&s.Task)}
+	return &pawlv1.ScheduleSpec{Name: s.Name, Cron: textProto(s.Cron), Every: optDuration(s.Every), TimeZone: textProto(s.TimeZone),
+		Jitter: optDuration(s.Jitter), Missed: contract.NumberOf[pawlv1.Missed](contract.Missed, s.Missed),
+		Overlap: contract.NumberOf[pawlv1.Overlap](contract.Overlaps, s.Overlap), Owner: textProto(s.Owner), Task: specProto(&s.Task)}
 }
 
 // specProto is the inverse of SpecOf.
 func specProto(s *task.Spec) *pawlv1.TaskSpec {
-	p := &pawlv1.TaskSpec{Type: s.Type, Payload: s.Payload, ContentType: s.ContentType, Queue: textProto(s.Queue), Priority: priorityProto(s.Priority),
-		IdempotencyKey: textProto(s.IdempotencyKey), MaxAttempts: int32(s.MaxAttempts), Timeout: optDuration(s.Timeout), // #nosec G115 -- at most 1000
-		ExpiresIn: optDuration(s.ExpiresIn), Key: textProto(s.Key), Tags: s.Tags, Headers: s.Headers, Unique: uniqueProto(s.Unique), Cost: int32(s.Cost)} // #nosec G115 -- at most MaxCost
+	p := &pawlv1.TaskSpec{Type: s.Type, Payload: s.Payload, ContentType: s.ContentType, Queue: textProto(s.Queue),
+		Priority: priorityProto(s.Priority), IdempotencyKey: textProto(s.IdempotencyKey), MaxAttempts: int32(s.MaxAttempts),
+		Timeout:   optDuration(s.Timeout), // #nosec G115 -- at most 1000
+		ExpiresIn: optDuration(s.ExpiresIn), Key: textProto(s.Key), Tags: s.Tags, Headers: s.Headers, Unique: uniqueProto(s.Unique),
+		Cost: int32(s.Cost)} // #nosec G115 -- at most MaxCost
 	if s.Retry != nil {
 		p.Retry = retryProto(*s.Retry)
 	}
@@ -81,7 +84,8 @@ func specProto(s *task.Spec) *pawlv1.TaskSpec {
 
 // TickProto converts an entry of the history of a schedule.
 func TickProto(e *broker.Tick) *pawlv1.Tick {
-	p := &pawlv1.Tick{Seq: int64(e.Seq), PlannedAt: TimeProto(e.Planned), Until: TimeProto(e.Until), Count: int32(e.Count), // #nosec G115 -- small
+	p := &pawlv1.Tick{Seq: int64(e.Seq), PlannedAt: TimeProto(e.Planned), Until: TimeProto(e.Until),
+		Count:     int32(e.Count), // #nosec G115 -- small
 		DecidedAt: TimeProto(e.At), Outcome: contract.NumberOf[pawlv1.TickOutcome](contract.TickOutcomes, e.Outcome.String()), Reason: e.Reason}
 	if e.Task != (task.ID{}) {
 		p.TaskId = e.Task.String()

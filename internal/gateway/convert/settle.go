@@ -52,7 +52,8 @@ func FailOf(ns string, r *pawlv1.FailRequest, l task.Limits) (s broker.Settle, e
 		return s, task.Invalid("outcome", "%d is not retry, dead, discard or poison", r.GetOutcome())
 	}
 	e := r.GetError()
-	s.Fail.Failure = broker.Failure{Message: task.Cut(e.GetMessage(), task.MaxErrorText), Type: task.Cut(e.GetType(), l.Name), Stack: task.Cut(e.GetStack(), task.MaxErrorText)}
+	s.Fail.Failure = broker.Failure{Message: task.Cut(e.GetMessage(), task.MaxErrorText), Type: task.Cut(e.GetType(), l.Name),
+		Stack: task.Cut(e.GetStack(), task.MaxErrorText)}
 	if r.GetRetryIn() == nil {
 		return s, nil
 	}

@@ -82,7 +82,8 @@ func specTimes(s *task.Spec, p *pawlv1.TaskSpec) (err error) {
 		name string
 		from *durationpb.Duration
 		to   *time.Duration
-	}{{"idempotency_ttl", p.GetIdempotencyTtl(), &s.IdempotencyTTL}, {"timeout", p.GetTimeout(), &s.Timeout}, {"expires_in", p.GetExpiresIn(), &s.ExpiresIn}} {
+	}{{"idempotency_ttl", p.GetIdempotencyTtl(), &s.IdempotencyTTL}, {"timeout", p.GetTimeout(), &s.Timeout},
+		{"expires_in", p.GetExpiresIn(), &s.ExpiresIn}} {
 		if *f.to, err = SpanOf(f.name, f.from); err != nil {
 			return err
 		}

@@ -16,8 +16,10 @@ func TestListsOfDeadLetters(t *testing.T) {
 		f    broker.Filter
 		want bool
 	}{
-		{broker.Filter{}, false}, {broker.Filter{Queue: "q"}, false}, {broker.Filter{Queue: "q", States: []task.State{task.Dead}}, true}, {broker.Filter{Queue: "q", States: []task.State{task.Poisoned}}, true},
-		{broker.Filter{Queue: "q", States: []task.State{task.Ready}}, false}, {broker.Filter{States: []task.State{task.Dead}}, false}, {broker.Filter{Queue: "q", States: []task.State{task.Dead, task.Poisoned}}, false},
+		{broker.Filter{}, false}, {broker.Filter{Queue: "q"}, false}, {broker.Filter{Queue: "q", States: []task.State{task.Dead}}, true},
+		{broker.Filter{Queue: "q", States: []task.State{task.Poisoned}}, true}, {broker.Filter{Queue: "q", States: []task.State{task.Ready}},
+			false}, {broker.Filter{States: []task.State{task.Dead}}, false},
+		{broker.Filter{Queue: "q", States: []task.State{task.Dead, task.Poisoned}}, false},
 	} {
 		if got := ListsDead(c.f); got != c.want {
 			t.Errorf("ListsDead(%+v) = %t", c.f, got)

@@ -37,7 +37,8 @@ func (g Queues) List(ctx context.Context, f broker.Filter, cursor string, limit 
 		return out, err
 	}
 	pages, err := verb.AskShards(ctx, shards, func(ctx context.Context, i int) (broker.Page, error) {
-		out, err := broker.ListTasks.Call(ctx, g.Verbs, broker.TaskList{OnShard: callinfo.OnShard(ctx, shards[i]), Filter: f, Cursor: from, Limit: n})
+		out, err := broker.ListTasks.Call(ctx, g.Verbs, broker.TaskList{OnShard: callinfo.OnShard(ctx, shards[i]), Filter: f,
+			Cursor: from, Limit: n})
 		return out.Page, err
 	})
 	if err == nil {

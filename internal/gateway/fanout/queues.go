@@ -28,8 +28,8 @@ type State struct {
 	Parts []broker.QueueInfo
 }
 
-// States asks the shards of queues for their state. A shard that does not answer is missing in all of its queues, and costs no more time with many
-// of them than with one.
+// States asks the shards of queues for their state. A shard that does not answer is missing in all of its queues, and
+// costs no more time with many of them than with one.
 func (g Queues) States(ctx context.Context, qs ...queues.Queue) ([]verb.Partial[State], error) {
 	type place struct{ queue, part int }
 	places := map[uint32][]place{}
@@ -81,7 +81,8 @@ func (s *State) add(part int, p broker.QueueInfo) {
 	}
 }
 
-// Whole asks the shards of a queue for its state. It fails unless all of them answer: who decides by the numbers must not take fewer for all.
+// Whole asks the shards of a queue for its state. It fails unless all of them answer: who decides by the numbers must
+// not take fewer for all.
 func (g Queues) Whole(ctx context.Context, q queues.Queue) (broker.QueueInfo, error) {
 	all, err := g.States(ctx, q)
 	if err != nil {
@@ -94,7 +95,8 @@ func (g Queues) Whole(ctx context.Context, q queues.Queue) (broker.QueueInfo, er
 func (g Queues) Purge(ctx context.Context, by task.Author, q queues.Queue) (discarded int64, err error) {
 	var sum atomic.Int64
 	parts, err := g.runOn(ctx, q, q.Shards(), func(ctx context.Context, shard uint32) error {
-		out, err := broker.PurgeQueue.Call(ctx, g.Verbs, broker.QueueCommand{OnQueue: callinfo.OnQueue(ctx, shard, q.Name), Authored: broker.Authored{By: by}})
+		out, err := broker.PurgeQueue.Call(ctx, g.Verbs, broker.QueueCommand{OnQueue: callinfo.OnQueue(ctx, shard, q.Name),
+			Authored: broker.Authored{By: by}})
 		sum.Add(out.Done)
 		return err
 	})
@@ -105,9 +107,10 @@ func (g Queues) Purge(ctx context.Context, by task.Author, q queues.Queue) (disc
 	return discarded, err
 }
 
-// DeadGroups counts dead letters by error, of a queue in some shards or of all queues with "", the largest group first. cut: there were more than
-// a shard reads.
-func (g Queues) DeadGroups(ctx context.Context, shards []uint32, queue string, s task.State) (groups verb.Partial[[]broker.Group], cut bool, err error) {
+// DeadGroups counts dead letters by error, of a queue in some shards or of all queues with "", the largest group first.
+// cut: there were more than a shard reads.
+func (g Queues) DeadGroups(ctx context.Context, shards []uint32, queue string, s task.State) (groups verb.Partial[[]broker.Group],
+	cut bool, err error) {
 	found, err := verb.AskShards(ctx, shards, func(ctx context.Context, i int) (broker.DeadGrouped, error) {
 		return broker.GroupDead.Call(ctx, g.Verbs, broker.DeadOf{OnQueue: callinfo.OnQueue(ctx, shards[i], queue), State: s})
 	})
@@ -122,7 +125,8 @@ func (g Queues) DeadGroups(ctx context.Context, shards []uint32, queue string, s
 }
 
 // Bulk runs a call on selected dead letters in the parts of a queue that may have some.
-func (g Queues) Bulk(ctx context.Context, q queues.Queue, s broker.Selection, v *verb.Verb[broker.OnDead, broker.BulkDone]) (matched, done int64, err error) {
+func (g Queues) Bulk(ctx context.Context, q queues.Queue, s broker.Selection, v *verb.Verb[broker.OnDead, broker.BulkDone]) (matched,
+	done int64, err error) {
 	in := func(shard uint32, of []task.ID) []task.ID {
 		return slices.DeleteFunc(slices.Clone(of), func(id task.ID) bool { return q.Spread() && id.Shard() != shard })
 	}

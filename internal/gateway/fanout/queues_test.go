@@ -26,8 +26,9 @@ import (
 var (
 	bg, _   = callinfo.Begin(context.Background(), task.InterfaceGRPC, "test")
 	errAway = task.Unavailable(time.Second, "away")
-	spread  = queues.Queue{Name: "spread", Parts: []queues.Part{{Shard: 1, Slots: 1, Next: 1}, {Shard: 2, Slots: 2, Next: 2}, {Shard: 3, Slots: 4, Next: 4}}}
-	single  = queues.Queue{Name: "single", Shard: 2}
+	spread  = queues.Queue{Name: "spread", Parts: []queues.Part{{Shard: 1, Slots: 1, Next: 1}, {Shard: 2, Slots: 2, Next: 2},
+		{Shard: 3, Slots: 4, Next: 4}}}
+	single = queues.Queue{Name: "single", Shard: 2}
 )
 
 // fakeCluster has the queues "spread" and "single", and four data shards.
@@ -69,8 +70,10 @@ func TestParts(t *testing.T) {
 		want              string
 	}{
 		{0, 0, 0, "[1 2 3]", 111, ""},
-		{1, 0, 0, "[2 3]", 110, `queue "spread": the call is done in 2 of its 3 shards%s, and may be repeated for the rest: shard 1: did not answer in time`},
-		{0, 3, 2, "[1 2]", 11, `queue "spread": the call is done in 1 of its 3 shards%s, and may be repeated for the rest: shard 2: failed with an internal error; shard 3: away`},
+		{1, 0, 0, "[2 3]", 110, `queue "spread": the call is done in 2 of its 3 shards%s, and may be repeated for the rest: shard 1: did not ` +
+			`answer in time`},
+		{0, 3, 2, "[1 2]", 11, `queue "spread": the call is done in 1 of its 3 shards%s, and may be repeated for the rest: shard 2: failed ` +
+			`with an internal error; shard 3: away`},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var mu sync.Mutex
@@ -109,7 +112,8 @@ func TestParts(t *testing.T) {
 					t.Errorf("it takes %s", took)
 				}
 				slices.Sort(did)
-				if want := strings.ReplaceAll(c.want, "%s", what); fmt.Sprint(did) != c.did || (err != nil) != (want != "") || err != nil && (err.Error() != want || !errors.Is(err, task.ErrUnavailable)) {
+				if want := strings.ReplaceAll(c.want, "%s", what); fmt.Sprint(did) != c.did || (err != nil) != (want != "") || err != nil &&
+					(err.Error() != want || !errors.Is(err, task.ErrUnavailable)) {
 					t.Errorf("shard %d hangs, %d is down: done in %v with %v\nwant %s", c.hung, c.down, did, err, want)
 				}
 			}
@@ -184,7 +188,8 @@ func TestBulk(t *testing.T) {
 			matched, done, err := Queues{Verbs: a}.Bulk(bg, c.q, c.s, broker.ReplayDead)
 			slices.Sort(asked)
 			if matched != c.matched || done != c.done || !errors.Is(err, c.want) || strings.Join(asked, ", ") != c.asked {
-				t.Errorf("%s: %d matched, %d done, %v; asked %s; want %d, %d, %v, %s", c.what, matched, done, err, strings.Join(asked, ", "), c.matched, c.done, c.want, c.asked)
+				t.Errorf("%s: %d matched, %d done, %v; asked %s; want %d, %d, %v, %s", c.what, matched, done, err, strings.Join(asked, ", "), c.matched,
+					c.done, c.want, c.asked)
 			}
 			if said := fmt.Sprintf(" (%d of %d tasks)", c.done, c.matched); err != nil && !strings.Contains(err.Error(), said) {
 				t.Errorf("%s: %v, want%s", c.what, err, said)
@@ -233,14 +238,15 @@ func TestMaximumAfterAFailure(t *testing.T) {
 			return broker.BulkDone{}, c.fails
 		})
 		_, _, err := (Queues{Verbs: a}).Bulk(bg, spread, broker.Selection{Max: c.most}, broker.ReplayDead)
-		if calls.Load() != c.calls || (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) && err.Error() != c.fails.Error() {
+		if calls.Load() != c.calls || (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) &&
+			err.Error() != c.fails.Error() {
 			t.Errorf("a maximum of %d, and parts that fail with %v: %d calls, %v; want %d, %q", c.most, c.fails, calls.Load(), err, c.calls, c.want)
 		}
 	}
 }
 
-// A list of a queue in one shard asks that, and one of dead letters the parts of the queue: elsewhere there are none. Other tasks of a queue
-// that is spread may have been left in any shard.
+// A list of a queue in one shard asks that, and one of dead letters the parts of the queue: elsewhere there are none.
+// Other tasks of a queue that is spread may have been left in any shard.
 func TestShardsOfAList(t *testing.T) {
 	for _, c := range []struct {
 		queue string
@@ -248,8 +254,9 @@ func TestShardsOfAList(t *testing.T) {
 		err   error
 		want  string
 	}{
-		{"", false, nil, "[1 2 3 4]"}, {"", true, nil, "[1 2 3 4]"}, {"single", false, nil, "[2]"}, {"single", true, nil, "[2]"}, {"spread", false, nil, "[1 2 3 4]"}, {"spread", true, nil, "[1 2 3]"},
-		{"none", false, nil, "[1 2 3 4]"}, {"none", true, nil, "[]"}, {"single", false, errAway, "[]"}, {"spread", true, errAway, "[]"},
+		{"", false, nil, "[1 2 3 4]"}, {"", true, nil, "[1 2 3 4]"}, {"single", false, nil, "[2]"}, {"single", true, nil, "[2]"},
+		{"spread", false, nil, "[1 2 3 4]"}, {"spread", true, nil, "[1 2 3]"}, {"none", false, nil, "[1 2 3 4]"}, {"none", true, nil, "[]"},
+		{"single", false, errAway, "[]"}, {"spread", true, errAway, "[]"},
 	} {
 		got, err := Queues{Cluster: fakeCluster{err: c.err}}.ShardsOf(bg, c.queue, c.dead)
 		if fmt.Sprint(got) != c.want || !errors.Is(err, c.err) {
@@ -314,7 +321,8 @@ func TestList(t *testing.T) {
 			}
 			got, last = append(got, id.UnixMilli()), id
 		}
-		if lost := page.Missing; (len(c.errs) > 0) != (len(lost) == 1) || len(lost) == 1 && (lost[0].GetShard() != 2 || lost[0].GetReason() != "away") {
+		if lost := page.Missing; (len(c.errs) > 0) != (len(lost) == 1) || len(lost) == 1 && (lost[0].GetShard() != 2 ||
+			lost[0].GetReason() != "away") {
 			t.Errorf("%s: missing are %v", c.what, lost)
 		}
 		if fmt.Sprint(got) != c.want || (page.Next != "") != (c.behind > 0) || (page.Searched != nil) != c.searched {
@@ -331,7 +339,8 @@ func TestList(t *testing.T) {
 	if _, err := (Queues{Cluster: fakeCluster{}}).List(bg, broker.Filter{}, "x", 10, true); !errors.Is(err, task.ErrInvalidArgument) {
 		t.Errorf("a cursor that is none: %v", err)
 	}
-	if _, err := (Queues{Cluster: fakeCluster{err: errAway}}).List(bg, broker.Filter{Queue: "single"}, "", 10, true); !errors.Is(err, errAway) {
+	if _, err := (Queues{Cluster: fakeCluster{err: errAway}}).List(bg, broker.Filter{Queue: "single"}, "", 10, true); !errors.Is(err,
+		errAway) {
 		t.Errorf("a queue that can't be looked up: %v", err)
 	}
 }
@@ -341,7 +350,8 @@ func TestStates(t *testing.T) {
 	for shard, want := range map[uint32]error{0: nil, 2: task.NotFound("queue", "spread"), 3: errAway} {
 		a := verbtest.Answers{}
 		verbtest.On(a, broker.DescribeQueue, func(_ context.Context, q *broker.OnQueue) (out broker.QueueDescribed, err error) {
-			out.Info = broker.QueueInfo{Ready: [3]int64{1, 2, 3}, Scheduled: 4, Claimed: 5, Retrying: 6, Held: 7, Dead: 8, Poisoned: 9, OldestReady: time.Duration(q.Shard)}
+			out.Info = broker.QueueInfo{Ready: [3]int64{1, 2, 3}, Scheduled: 4, Claimed: 5, Retrying: 6, Held: 7, Dead: 8, Poisoned: 9,
+				OldestReady: time.Duration(q.Shard)}
 			if q.Shard == shard {
 				return broker.QueueDescribed{}, want
 			}
@@ -355,7 +365,8 @@ func TestStates(t *testing.T) {
 		if shard != 0 {
 			n = 2
 		}
-		expected := broker.QueueInfo{Ready: [3]int64{n, 2 * n, 3 * n}, Scheduled: 4 * n, Claimed: 5 * n, Retrying: 6 * n, Held: 7 * n, Dead: 8 * n, Poisoned: 9 * n, OldestReady: 3}
+		expected := broker.QueueInfo{Ready: [3]int64{n, 2 * n, 3 * n}, Scheduled: 4 * n, Claimed: 5 * n, Retrying: 6 * n, Held: 7 * n,
+			Dead: 8 * n, Poisoned: 9 * n, OldestReady: 3}
 		missing := "[]"
 		if shard == 3 {
 			expected.OldestReady, missing = 2, "[shard 3]"

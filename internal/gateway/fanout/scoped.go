@@ -37,7 +37,8 @@ func (c Scoped) Current(ctx context.Context, ns, name string) (queues.Queue, boo
 }
 
 // PutQueue implements Cluster.
-func (c Scoped) PutQueue(ctx context.Context, action auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (queues.Queue, error) {
+func (c Scoped) PutQueue(ctx context.Context, action auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (queues.Queue,
+	error) {
 	if err := callinfo.MayUse(ctx, name); err != nil {
 		return queues.Queue{}, err
 	}

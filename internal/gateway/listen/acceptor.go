@@ -33,7 +33,8 @@ type acceptor struct {
 }
 
 func newAcceptor(cfg Config) *acceptor {
-	d := &acceptor{max: cfg.MaxConns, perAddress: cfg.MaxConnsPerAddress, log: cfg.Logger, closed: make(chan struct{}), conns: map[*sniffedConn]bool{}, from: map[netip.Prefix]int{}}
+	d := &acceptor{max: cfg.MaxConns, perAddress: cfg.MaxConnsPerAddress, log: cfg.Logger, closed: make(chan struct{}),
+		conns: map[*sniffedConn]bool{}, from: map[netip.Prefix]int{}}
 	if cfg.Certificate != nil {
 		d.tls = newTLS(cfg.Certificate, cfg.ClientCertificates)
 		d.authorities = cfg.ClientCertificates.Authorities

@@ -34,8 +34,8 @@ func ParseHosts(texts []string) (h Hosts, err error) {
 		name := tidyHost(text)
 		_, notAddress := netip.ParseAddr(name)
 		if notAddress != nil && (len(name) > maxHostName || !hostName.MatchString(name)) {
-			return Hosts{}, fmt.Errorf("%q is not a name such as pawl.example.com, or .example.com for all below it: it has letters, digits, - and _ between its dots, "+
-				"others as browsers send them (xn--…), no scheme, no port and no path", task.Cut(text, 300))
+			return Hosts{}, fmt.Errorf("%q is not a name such as pawl.example.com, or .example.com for all below it: it has letters, digits, - "+
+				"and _ between its dots, others as browsers send them (xn--…), no scheme, no port and no path", task.Cut(text, 300))
 		}
 		h.names = append(h.names, name)
 	}
@@ -79,7 +79,8 @@ func OnlyLocal(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		if !(Hosts{}).Have(r.Host) {
-			http.Error(w, fmt.Sprintf("host %q: use an IP address or localhost here, and no other name", task.Cut(r.Host, 300)), http.StatusMisdirectedRequest)
+			http.Error(w, fmt.Sprintf("host %q: use an IP address or localhost here, and no other name", task.Cut(r.Host, 300)),
+				http.StatusMisdirectedRequest)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -23,10 +23,11 @@ func TestHosts(t *testing.T) {
 		"apps.example.com": true, "a.apps.example.com:1": true, "a.b.APPS.example.com": true,
 		"": true, // HTTP/1.0
 
-		"evil.example": false, "evil.example:7295": false, "127.0.0.1.evil.example": false, "localhost.evil.example:7295": false, "evillocalhost": false,
-		"pawl.evil.example": false, "evil.pawl": false, "xtasks.example.com": false, "a.tasks.example.com": false, "eviapps.example.com": false, "example.com": false,
-		"2130706433": false, "0x7f.1": false, "127.1": false, "[evil.example]:1": false, "evil.example:1:2": false, "127.0.0.1,evil.example": false, ".": false, "..localhost.evil": false,
-		"evil.example:localhost": false, "localhost]": false, "localhost\x00.evil.example": false,
+		"evil.example": false, "evil.example:7295": false, "127.0.0.1.evil.example": false, "localhost.evil.example:7295": false,
+		"evillocalhost": false, "pawl.evil.example": false, "evil.pawl": false, "xtasks.example.com": false, "a.tasks.example.com": false,
+		"eviapps.example.com": false, "example.com": false, "2130706433": false, "0x7f.1": false, "127.1": false, "[evil.example]:1": false,
+		"evil.example:1:2": false, "127.0.0.1,evil.example": false, ".": false, "..localhost.evil": false, "evil.example:localhost": false,
+		"localhost]": false, "localhost\x00.evil.example": false,
 	} {
 		if got := h.Have(host); got != want {
 			t.Errorf("Have(%q) = %v, want %v", host, got, want)
@@ -38,8 +39,10 @@ func TestHosts(t *testing.T) {
 }
 
 func TestBadHosts(t *testing.T) {
-	for _, bad := range []string{"", " ", ".", "*", "*.example.com", "http://pawl", "pawl:7295", "pawl/x", "a..b", "a b", "-a", "pöwl", "..example.com", "[::1]", strings.Repeat("a.", 127) + "com"} {
-		if _, err := ParseHosts([]string{"good.example.com", bad}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q is not a name such as", bad)) {
+	for _, bad := range []string{"", " ", ".", "*", "*.example.com", "http://pawl", "pawl:7295", "pawl/x", "a..b", "a b", "-a", "pöwl",
+		"..example.com", "[::1]", strings.Repeat("a.", 127) + "com"} {
+		if _, err := ParseHosts([]string{"good.example.com", bad}); err == nil || !strings.Contains(err.Error(),
+			fmt.Sprintf("%q is not a name such as", bad)) {
 			t.Errorf("ParseHosts with %q: %v", bad, err)
 		}
 	}
@@ -51,10 +54,12 @@ func TestBadHosts(t *testing.T) {
 // A handler without access control is reachable only by addresses and localhost, whatever other names the server has.
 func TestOnlyLocal(t *testing.T) {
 	h := OnlyLocal(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "profile") }))
-	for host, want := range map[string]int{"127.0.0.1:7297": 200, "[::1]:7297": 200, "localhost:7297": 200, "evil.example:7297": 421, "n1": 421} {
+	for host, want := range map[string]int{"127.0.0.1:7297": 200, "[::1]:7297": 200, "localhost:7297": 200, "evil.example:7297": 421,
+		"n1": 421} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, stray("GET", "/debug/pprof/cmdline", host))
-		if w.Code != want || strings.Contains(w.Body.String(), "profile") != (want == 200) || w.Header().Get("X-Content-Type-Options") != "nosniff" {
+		if w.Code != want || strings.Contains(w.Body.String(), "profile") != (want == 200) ||
+			w.Header().Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("request to host %s: status %d, headers %v, body %s", host, w.Code, w.Header(), w.Body)
 		}
 	}

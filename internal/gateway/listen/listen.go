@@ -124,8 +124,8 @@ func (s *Server) awaited(handler http.Handler) http.Handler {
 	})
 }
 
-// Shutdown accepts no new connections, waits for calls and streams until ctx ends, and then cuts them off, which ends their contexts. When it
-// returns, no handler runs any more, so that what they use can be closed.
+// Shutdown accepts no new connections, waits for calls and streams until ctx ends, and then cuts them off, which ends
+// their contexts. When it returns, no handler runs any more, so that what they use can be closed.
 func (s *Server) Shutdown(ctx context.Context) {
 	s.acceptor.close()
 	var ends sync.WaitGroup

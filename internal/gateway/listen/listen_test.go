@@ -31,7 +31,9 @@ func TestPeekedBytesAreReplayed(t *testing.T) {
 // A connection that no server accepts any more is closed.
 func TestUnacceptedConnectionsClose(t *testing.T) {
 	for what, end := range map[string]func(closed chan struct{}, p *connQueue){
-		"the listener": func(closed chan struct{}, _ *connQueue) { close(closed) }, "the server": func(_ chan struct{}, p *connQueue) { _ = p.Close() },
+		"the listener": func(closed chan struct{}, _ *connQueue) { close(closed) }, "the server": func(_ chan struct{}, p *connQueue) {
+			_ = p.Close()
+		},
 	} {
 		closed := make(chan struct{})
 		p := newConnQueue(nil, closed)

@@ -22,7 +22,8 @@ func TestSourceOfWrongTokens(t *testing.T) {
 
 // A source is an address or, for IPv6, a /64 network.
 func TestSourcesAreNetworks(t *testing.T) {
-	for from, want := range map[string]string{"192.0.2.1": "192.0.2.1/32", "::ffff:192.0.2.1": "192.0.2.1/32", "2001:db8:1:2:3:4:5:6": "2001:db8:1:2::/64", "2001:db8:1:3::": "2001:db8:1:3::/64"} {
+	for from, want := range map[string]string{"192.0.2.1": "192.0.2.1/32", "::ffff:192.0.2.1": "192.0.2.1/32",
+		"2001:db8:1:2:3:4:5:6": "2001:db8:1:2::/64", "2001:db8:1:3::": "2001:db8:1:3::/64"} {
 		if got := SourceNetwork(netip.MustParseAddr(from)).String(); got != want {
 			t.Errorf("SourceNetwork(%s) = %s, want %s", from, got, want)
 		}

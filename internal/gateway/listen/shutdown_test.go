@@ -17,8 +17,8 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// Shutdown cuts off calls that outlast its context, and returns when their handlers have ended, even those that take their time to notice: what
-// they use is closed next.
+// Shutdown cuts off calls that outlast its context, and returns when their handlers have ended, even those that take
+// their time to notice: what they use is closed next.
 func TestShutdownWaitsForHandlers(t *testing.T) {
 	const unnoticed = time.Second // how long a handler goes on after its context has ended
 	for what, call := range map[string]func(pipe *bufconn.Listener){

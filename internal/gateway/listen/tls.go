@@ -103,8 +103,10 @@ const (
 
 // plainRefusal answers a plaintext request. A gRPC client sees it as invalid HTTP/2, which the SDK explains (pawl.plain).
 var plainRefusal = func() []byte {
-	body, _ := json.Marshal(problemOf(&task.Error{Code: task.CodeInvalidArgument, Message: "this port requires TLS: use https://, or the client's option for TLS"}))
-	return fmt.Appendf(nil, "HTTP/1.1 400 Bad Request\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(body), body)
+	body, _ := json.Marshal(problemOf(&task.Error{Code: task.CodeInvalidArgument, Message: "this port requires TLS: use https://, or the " +
+		"client's option for TLS"}))
+	return fmt.Appendf(nil, "HTTP/1.1 400 Bad Request\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\nConnection: "+
+		"close\r\n\r\n%s", len(body), body)
 }()
 
 // failed logs why a connection's handshake failed, and answers a client that speaks plaintext.

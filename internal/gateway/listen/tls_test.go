@@ -14,7 +14,8 @@ import (
 func TestPlaintextOverTCP(t *testing.T) {
 	mute, far := net.Pipe()
 	go func() {
-		newAcceptor(Config{Logger: slog.New(slog.DiscardHandler)}).failed(&sniffedConn{Conn: far, raw: far}, tls.RecordHeaderError{RecordHeader: [5]byte{'G', 'E', 'T', ' ', '/'}})
+		newAcceptor(Config{Logger: slog.New(slog.DiscardHandler)}).failed(&sniffedConn{Conn: far, raw: far},
+			tls.RecordHeaderError{RecordHeader: [5]byte{'G', 'E', 'T', ' ', '/'}})
 		far.Close()
 	}()
 	if answer, err := io.ReadAll(mute); len(answer) > 0 || err != nil {
@@ -38,7 +39,8 @@ func TestPlaintextOverTCP(t *testing.T) {
 	failed := make(chan struct{})
 	go func() {
 		defer close(failed)
-		d.failed(&sniffedConn{Conn: there, raw: there, acceptor: d}, tls.RecordHeaderError{Conn: there, RecordHeader: [5]byte{'G', 'E', 'T', ' ', '/'}})
+		d.failed(&sniffedConn{Conn: there, raw: there, acceptor: d}, tls.RecordHeaderError{Conn: there, RecordHeader: [5]byte{'G',
+			'E', 'T', ' ', '/'}})
 	}()
 	_ = here.SetReadDeadline(time.Now().Add(time.Minute))
 	answer, err := io.ReadAll(here) // returns although the connection was not closed
@@ -51,7 +53,8 @@ func TestPlaintextOverTCP(t *testing.T) {
 
 // A plaintext HTTP request begins with capital letters.
 func TestRequestsBeginWithCapitals(t *testing.T) {
-	for head, want := range map[string]bool{"GET /": true, "AZA  ": true, "ZAZ  ": true, "@ET  ": false, "G[T  ": false, "GEt  ": false, "\x16\x03\x01  ": false} {
+	for head, want := range map[string]bool{"GET /": true, "AZA  ": true, "ZAZ  ": true, "@ET  ": false, "G[T  ": false, "GEt  ": false,
+		"\x16\x03\x01  ": false} {
 		if got := startsHTTP([5]byte([]byte(head))); got != want {
 			t.Errorf("startsHTTP(%q) = %t", head, got)
 		}

@@ -73,7 +73,9 @@ func (f *waitingFixture) dial(ctx context.Context) (net.Conn, error) { return f.
 func (f *waitingFixture) get(path string) (int, string) {
 	f.t.Helper()
 	scheme := "http"
-	transport := &http.Transport{TLSClientConfig: f.trusts, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return f.dial(ctx) }}
+	transport := &http.Transport{TLSClientConfig: f.trusts, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return f.dial(ctx)
+	}}
 	defer transport.CloseIdleConnections()
 	if f.trusts != nil {
 		scheme = "https"
@@ -96,23 +98,29 @@ func (f *waitingFixture) client() *grpc.ClientConn {
 	if f.trusts != nil {
 		creds = credentials.NewTLS(f.trusts)
 	}
-	c, err := grpc.NewClient("passthrough:localhost", grpc.WithTransportCredentials(creds), grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return f.dial(ctx) }))
+	c, err := grpc.NewClient("passthrough:localhost", grpc.WithTransportCredentials(creds), grpc.WithContextDialer(func(ctx context.Context,
+		_ string) (net.Conn, error) {
+		return f.dial(ctx)
+	}))
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	return c
 }
 
-// While a node waits, it is alive and not ready, and every other request and call gets unavailable with the reason: with and without TLS, and
-// below a base path. The server that follows gets the next connections, and those of the waiting node end.
+// While a node waits, it is alive and not ready, and every other request and call gets unavailable with the reason:
+// with and without TLS, and below a base path. The server that follows gets the next connections, and those of the
+// waiting node end.
 func TestWaitingNodeAnswers(t *testing.T) {
 	for _, encrypted := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			f := startWaiting(t, Config{}, encrypted)
-			refusal := `{"type":"urn:pawl:error:unavailable","title":"Unavailable","status":503,"detail":"the node waits","code":"unavailable","retry_after":"1s"}`
+			refusal := `{"type":"urn:pawl:error:unavailable","title":"Unavailable","status":503,"detail":"the node ` +
+				`waits","code":"unavailable","retry_after":"1s"}`
 			for path, want := range map[string]string{
-				"/healthz": `200 {"status":"ok"}`, "/readyz": `503 {"status":"the node waits"}`, "/pawl/healthz": `200 {"status":"ok"}`, "/pawl/readyz": `503 {"status":"the node waits"}`,
-				"/": "503 " + refusal, "/api/v1/tasks": "503 " + refusal, "/metrics": "503 " + refusal, "/healthz/x": "503 " + refusal,
+				"/healthz": `200 {"status":"ok"}`, "/readyz": `503 {"status":"the node waits"}`, "/pawl/healthz": `200 {"status":"ok"}`,
+				"/pawl/readyz": `503 {"status":"the node waits"}`, "/": "503 " + refusal, "/api/v1/tasks": "503 " + refusal, "/metrics": "503 " +
+					refusal, "/healthz/x": "503 " + refusal,
 				"/other": "503 <Other>the node waits",
 			} {
 				if code, body := f.get(path); fmt.Sprint(code, " ", body) != want {
@@ -121,7 +129,8 @@ func TestWaitingNodeAnswers(t *testing.T) {
 			}
 			c := f.client()
 			health := grpc_health_v1.NewHealthClient(c)
-			if got, err := health.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil || got.GetStatus() != grpc_health_v1.HealthCheckResponse_NOT_SERVING {
+			if got, err := health.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil ||
+				got.GetStatus() != grpc_health_v1.HealthCheckResponse_NOT_SERVING {
 				t.Errorf("TLS %v: gRPC's health check: %v, %v, want that it is not serving", encrypted, got, err)
 			}
 			watch, err := health.Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
@@ -134,7 +143,8 @@ func TestWaitingNodeAnswers(t *testing.T) {
 			_, watched := watch.Recv()
 			for what, err := range map[string]error{
 				"a watch of health": watched,
-				"a call":            c.Invoke(t.Context(), "/pawl.v1.ProducerService/Enqueue", &grpc_health_v1.HealthCheckRequest{}, &grpc_health_v1.HealthCheckResponse{}),
+				"a call": c.Invoke(t.Context(), "/pawl.v1.ProducerService/Enqueue", &grpc_health_v1.HealthCheckRequest{},
+					&grpc_health_v1.HealthCheckResponse{}),
 			} {
 				if st := status.Convert(err); st.Code() != codes.Unavailable || st.Message() != "the node waits" || len(st.Details()) != 1 {
 					t.Errorf("TLS %v: %s got %v with details %v, want unavailable with one", encrypted, what, err, st.Details())
@@ -142,14 +152,17 @@ func TestWaitingNodeAnswers(t *testing.T) {
 			}
 
 			listener := f.waiting.Next()
-			next := New(f.cfg, grpc.NewServer(GRPCOptions()...), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "serves") }))
+			next := New(f.cfg, grpc.NewServer(GRPCOptions()...), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, "serves")
+			}))
 			served := make(chan error, 1)
 			go func() { served <- next.Serve(listener) }()
 			if code, body := f.get("/readyz"); code != http.StatusOK || body != "serves" {
 				t.Errorf("TLS %v: the server that follows: %d %s", encrypted, code, body)
 			}
 			f.waiting.Drained()
-			err = c.Invoke(t.Context(), "/pawl.v1.ProducerService/Enqueue", &grpc_health_v1.HealthCheckRequest{}, &grpc_health_v1.HealthCheckResponse{}, grpc.WaitForReady(true))
+			err = c.Invoke(t.Context(), "/pawl.v1.ProducerService/Enqueue", &grpc_health_v1.HealthCheckRequest{},
+				&grpc_health_v1.HealthCheckResponse{}, grpc.WaitForReady(true))
 			if status.Code(err) != codes.Unimplemented {
 				t.Errorf("TLS %v: a client from before got %v, want the answer of the server that follows", encrypted, err)
 			}

@@ -76,7 +76,8 @@ type serverStream struct {
 func (s serverStream) Context() context.Context { return s.ctx }
 func (s serverStream) SendMsg(any) error        { return nil }
 
-// Each call of the API whose answer holds something that users store leaves one record, and no other call does. Only workers' calls are exempt.
+// Each call of the API whose answer holds something that users store leaves one record, and no other call does. Only
+// workers' calls are exempt.
 func TestEachReadIsRecorded(t *testing.T) {
 	var lines bytes.Buffer
 	tr := trail.New(trail.Config{Kinds: []trail.Kind{trail.Read}, Log: slog.New(slog.NewTextHandler(&lines, nil))})
@@ -106,7 +107,8 @@ func TestEachReadIsRecorded(t *testing.T) {
 					return c.err
 				}}}
 			} else {
-				d.Methods = []grpc.MethodDesc{{MethodName: method, Handler: func(any, context.Context, func(any) error, grpc.UnaryServerInterceptor) (any, error) {
+				d.Methods = []grpc.MethodDesc{{MethodName: method, Handler: func(any, context.Context, func(any) error,
+					grpc.UnaryServerInterceptor) (any, error) {
 					return c.answer, c.err
 				}}}
 			}
@@ -119,7 +121,8 @@ func TestEachReadIsRecorded(t *testing.T) {
 				_, _ = with.Methods[0].Handler(nil, ctx, nil, nil)
 			}
 			got := strings.Count(lines.String(), `msg="payloads were read"`)
-			if (got == 1) != c.want || got > 1 || strings.Contains(lines.String(), "private") || got == 1 && !strings.Contains(lines.String(), "method="+name) {
+			if (got == 1) != c.want || got > 1 || strings.Contains(lines.String(), "private") || got == 1 &&
+				!strings.Contains(lines.String(), "method="+name) {
 				t.Errorf("%s with error %v: %d records, want one: %t: %s", name, c.err, got, c.want, lines.String())
 			}
 			recorded += got
@@ -135,8 +138,8 @@ func TestEachReadIsRecorded(t *testing.T) {
 	}
 }
 
-// A record names the tasks whose contents an answer has, and their queue if it is the same. A large page leaves several records. A list without
-// contents leaves none.
+// A record names the tasks whose contents an answer has, and their queue if it is the same. A large page leaves several
+// records. A list without contents leaves none.
 func TestTasksAreNamed(t *testing.T) {
 	var lines bytes.Buffer
 	tr := trail.New(trail.Config{Kinds: []trail.Kind{trail.Read}, Log: slog.New(slog.NewTextHandler(&lines, nil))})

@@ -22,7 +22,8 @@ import (
 
 // newDecoder returns a decoder with the memory for a message of the given size, and counts how often it asks for more.
 func newDecoder(into proto.Message, room int, asked *int) *decoder {
-	return &decoder{into: into, shape: shapeOf(into.ProtoReflect()), most: contract.MaxMessage, room: room + contract.MemoryFor(room) + fieldRoom, extra: func() error {
+	return &decoder{into: into, shape: shapeOf(into.ProtoReflect()), most: contract.MaxMessage, room: room + contract.MemoryFor(room) +
+		fieldRoom, extra: func() error {
 		*asked++
 		return nil
 	}}
@@ -31,7 +32,8 @@ func newDecoder(into proto.Message, room int, asked *int) *decoder {
 // A message that arrives in pieces of any size is decoded or refused like one that arrives whole.
 func TestDecodeInPieces(t *testing.T) {
 	batch := manyOf(50, func(i int) *pawlv1.TaskSpec {
-		return &pawlv1.TaskSpec{Type: "a", Payload: bytes.Repeat([]byte{byte(i)}, i*i+i/20*40_000), Headers: manyHeaders(i % 5), Retry: &pawlv1.RetryPolicy{Factor: float64(i)}}
+		return &pawlv1.TaskSpec{Type: "a", Payload: bytes.Repeat([]byte{byte(i)}, i*i+i/20*40_000), Headers: manyHeaders(i % 5),
+			Retry: &pawlv1.RetryPolicy{Factor: float64(i)}}
 	})
 	whole, err := proto.Marshal(batch)
 	if err != nil {
@@ -79,15 +81,21 @@ func TestDecodeWithinReservation(t *testing.T) {
 		asks  int
 		words string // expected in the error
 	}{
-		"small tasks":     {&pawlv1.EnqueueBatchRequest{}, marshal(manyOf(1000, func(int) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: "a", Payload: []byte("1")} })), 0, ""},
-		"large tasks":     {&pawlv1.EnqueueBatchRequest{}, marshal(manyOf(15, func(int) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: "a", Payload: make([]byte, 1<<20)} })), 0, ""},
-		"all headers":     {&pawlv1.EnqueueBatchRequest{}, marshal(manyOf(1000, func(int) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: "a", Headers: manyHeaders(64)} })), 1, ""},
-		"one long field":  {&pawlv1.EnqueueRequest{}, marshal(&pawlv1.EnqueueRequest{Task: long}), 1, ""},
-		"cut off":         {&pawlv1.EnqueueRequest{}, marshal(&pawlv1.EnqueueRequest{Task: long})[:9_000_000], 1, "EOF"},
-		"cut off in tag":  {&pawlv1.EnqueueRequest{}, []byte{10, 0, 10}, 0, "EOF"},
-		"nested deep":     {&pawlv1.TaskSpec{}, marshal(deep), 0, "nested deeper than 100"},
-		"too long":        {&pawlv1.EnqueueRequest{}, marshal(manyOf(17, func(int) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Payload: make([]byte, 1<<20)} })), 0, "more than 16777216 bytes"},
-		"field too long":  {&pawlv1.EnqueueRequest{}, []byte{10, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 1}, 0, "more than 16777216 bytes"},
+		"small tasks": {&pawlv1.EnqueueBatchRequest{},
+			marshal(manyOf(1000, func(int) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: "a", Payload: []byte("1")} })), 0, ""},
+		"large tasks": {&pawlv1.EnqueueBatchRequest{},
+			marshal(manyOf(15, func(int) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: "a", Payload: make([]byte, 1<<20)} })), 0, ""},
+		"all headers": {&pawlv1.EnqueueBatchRequest{},
+			marshal(manyOf(1000, func(int) *pawlv1.TaskSpec { return &pawlv1.TaskSpec{Type: "a", Headers: manyHeaders(64)} })), 1, ""},
+		"one long field": {&pawlv1.EnqueueRequest{}, marshal(&pawlv1.EnqueueRequest{Task: long}), 1, ""},
+		"cut off":        {&pawlv1.EnqueueRequest{}, marshal(&pawlv1.EnqueueRequest{Task: long})[:9_000_000], 1, "EOF"},
+		"cut off in tag": {&pawlv1.EnqueueRequest{}, []byte{10, 0, 10}, 0, "EOF"},
+		"nested deep":    {&pawlv1.TaskSpec{}, marshal(deep), 0, "nested deeper than 100"},
+		"too long": {&pawlv1.EnqueueRequest{}, marshal(manyOf(17, func(int) *pawlv1.TaskSpec {
+			return &pawlv1.TaskSpec{Payload: make([]byte, 1<<20)}
+		})), 0, "more than 16777216 bytes"},
+		"field too long": {&pawlv1.EnqueueRequest{}, []byte{10, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 1}, 0,
+			"more than 16777216 bytes"},
 		"no field":        {&pawlv1.EnqueueRequest{}, []byte{0, 1}, 0, "invalid field number"},
 		"empty tasks":     {&pawlv1.EnqueueBatchRequest{}, bytes.Repeat([]byte{10, 0}, contract.MaxMessage/2), 1, "so many small parts"},
 		"unknown numbers": {&pawlv1.EnqueueBatchRequest{}, bytes.Repeat([]byte{0xf8, 0x7f, 1}, contract.MaxMessage/3), 1, "so many small parts"},
@@ -130,7 +138,8 @@ func pack(t testing.TB, raw []byte) []byte {
 func TestUndecodable(t *testing.T) {
 	asked := 0
 	packed := pack(t, bytes.Repeat([]byte{10, 0}, 1000))
-	for name, raw := range map[string][]byte{"nothing": nil, "no gzip": []byte("no gzip at all"), "cut off": packed[:len(packed)-9], "more behind it": append(packed, 1)} {
+	for name, raw := range map[string][]byte{"nothing": nil, "no gzip": []byte("no gzip at all"), "cut off": packed[:len(packed)-9],
+		"more behind it": append(packed, 1)} {
 		err := newDecoder(&pawlv1.EnqueueBatchRequest{}, 10_000, &asked).readFrom(bytes.NewReader(raw), true, "gzip")
 		if err == nil || !strings.Contains(err.Error(), "can't be decompressed") {
 			t.Errorf("%s: %v, want an error", name, err)
@@ -150,9 +159,11 @@ func TestFieldBoundaries(t *testing.T) {
 		whole, next int
 		words       string // expected in the error
 	}{
-		{nil, 0, 0, ""}, {[]byte{10, 0}, 2, 0, ""}, {[]byte{10, 0, 10, 1, 5}, 5, 0, ""}, {[]byte{10, 0, 10, 3, 5}, 2, 5, ""}, {[]byte{10, 0, 10}, 2, 2, ""}, {[]byte{8}, 0, 2, ""}, {[]byte{8, 1}, 2, 0, ""},
-		{[]byte{8, 0x80}, 0, 4, ""}, {[]byte{10, 0, 0x80}, 2, 2, ""}, {[]byte{0x0d, 1, 2}, 0, 6, ""}, {[]byte{0x0d, 1, 2, 3, 4}, 5, 0, ""},
-		{[]byte{10, 98}, 0, 100, ""}, {[]byte{10, 99}, 0, 0, "more than 100 bytes"}, {[]byte{10, 0, 0, 1}, 0, 0, "invalid field number"}, {[]byte{0x0c}, 0, 0, "mismatching end group"},
+		{nil, 0, 0, ""}, {[]byte{10, 0}, 2, 0, ""}, {[]byte{10, 0, 10, 1, 5}, 5, 0, ""}, {[]byte{10, 0, 10, 3, 5}, 2, 5, ""},
+		{[]byte{10, 0, 10}, 2, 2, ""}, {[]byte{8}, 0, 2, ""}, {[]byte{8, 1}, 2, 0, ""}, {[]byte{8, 0x80}, 0, 4, ""}, {[]byte{10, 0, 0x80}, 2, 2,
+			""}, {[]byte{0x0d, 1, 2}, 0, 6, ""}, {[]byte{0x0d, 1, 2, 3, 4}, 5, 0, ""},
+		{[]byte{10, 98}, 0, 100, ""}, {[]byte{10, 99}, 0, 0, "more than 100 bytes"}, {[]byte{10, 0, 0, 1}, 0, 0, "invalid field number"},
+		{[]byte{0x0c}, 0, 0, "mismatching end group"},
 	} {
 		whole, next, err := wholeFields(c.raw, 100)
 		if whole != c.whole || next != c.next || (err == nil) != (c.words == "") || err != nil && !strings.Contains(err.Error(), c.words) {
@@ -235,7 +246,8 @@ func (w *scriptedWire) WriteStatus(s *status.Status) error { w.ended = s; return
 
 // A message is read from its wire in pieces, exactly up to its end.
 func TestWiresAreReadInPieces(t *testing.T) {
-	for size, pieces := range map[int][]int{0: nil, 1: {1}, pieceSize - 1: {pieceSize - 1}, pieceSize: {pieceSize}, pieceSize + 1: {pieceSize, 1}, 2*pieceSize + 7: {pieceSize, pieceSize, 7}} {
+	for size, pieces := range map[int][]int{0: nil, 1: {1}, pieceSize - 1: {pieceSize - 1}, pieceSize: {pieceSize}, pieceSize + 1: {pieceSize,
+		1}, 2*pieceSize + 7: {pieceSize, pieceSize, 7}} {
 		whole := make([]byte, size+3)
 		for i := range whole {
 			whole[i] = byte(i % 251)
@@ -243,7 +255,8 @@ func TestWiresAreReadInPieces(t *testing.T) {
 		wire := &scriptedWire{b: bytes.Clone(whole)}
 		r := &wireReader{wire: wire, left: size}
 		got, err := io.ReadAll(r)
-		if r.close(); err != nil || !bytes.Equal(got, whole[:size]) || len(wire.b) != 3 || !slices.Equal(wire.asked, pieces) || r.failed != nil || wire.taken.n != 0 {
+		if r.close(); err != nil || !bytes.Equal(got, whole[:size]) || len(wire.b) != 3 || !slices.Equal(wire.asked, pieces) || r.failed != nil ||
+			wire.taken.n != 0 {
 			t.Errorf("message of %d bytes: read %d in pieces %v, %v; %d buffers are not freed", size, len(got), wire.asked, err, wire.taken.n)
 		}
 	}

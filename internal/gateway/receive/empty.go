@@ -31,7 +31,8 @@ func textsOf(d protoreflect.MessageDescriptor) *texts {
 		switch {
 		case f.Kind() == protoreflect.StringKind && f.HasPresence():
 			t.full = append(t.full, f)
-		case f.Message() != nil && !f.IsList() && !f.IsMap() && f.Message().Name() != "TaskSpec": // tasks are checked where they are converted: a bad one does not fail a batch
+		// tasks are checked where they are converted: a bad one does not fail a batch
+		case f.Message() != nil && !f.IsList() && !f.IsMap() && f.Message().Name() != "TaskSpec":
 			if in := textsOf(f.Message()); len(in.full)+len(in.inner) > 0 {
 				t.inner = append(t.inner, inner{f, in})
 			}

@@ -347,7 +347,8 @@ func (b *Receiver) failed(err error) error {
 type longMessage struct{ error }
 
 func tooLong(most int) error {
-	return longMessage{&task.Error{Code: task.CodePayloadTooLarge, Field: "message", Message: task.Invalid("message", "more than %d bytes", most).Message}}
+	return longMessage{&task.Error{Code: task.CodePayloadTooLarge, Field: "message", Message: task.Invalid("message", "more than %d bytes",
+		most).Message}}
 }
 
 // Unwrap returns the refusal.

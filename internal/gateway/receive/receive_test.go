@@ -52,8 +52,9 @@ func TestReasonsForNoMessage(t *testing.T) {
 		err  error
 		want error
 	}{
-		{&Receiver{Stream: t.Context()}, io.EOF, io.EOF}, {&Receiver{Stream: t.Context()}, io.ErrUnexpectedEOF, task.ErrInvalidArgument}, {&Receiver{Stream: t.Context()}, broken, broken}, {&Receiver{Stream: t.Context()}, broken, context.Canceled},
-		{&Receiver{Stream: gone}, io.EOF, io.EOF}, {&Receiver{Stream: gone, cut: errPlanted}, io.EOF, errPlanted},
+		{&Receiver{Stream: t.Context()}, io.EOF, io.EOF}, {&Receiver{Stream: t.Context()}, io.ErrUnexpectedEOF, task.ErrInvalidArgument},
+		{&Receiver{Stream: t.Context()}, broken, broken}, {&Receiver{Stream: t.Context()}, broken, context.Canceled}, {&Receiver{Stream: gone},
+			io.EOF, io.EOF}, {&Receiver{Stream: gone, cut: errPlanted}, io.EOF, errPlanted},
 	} {
 		if got := c.b.failed(c.err); !errors.Is(got, c.want) {
 			t.Errorf("failed(%v) = %v, want %v", c.err, got, c.want)
@@ -71,7 +72,8 @@ func TestExtraMemory(t *testing.T) {
 		in := &Receiver{memory: m, errors: asStatus{}, Stream: t.Context(), ns: "a", largest: most, timer: time.NewTimer(time.Hour)}
 		err := in.reserveExtra()
 		taken, _ := m.Extra.InUse()
-		if large && (err != nil || taken != contract.MaxExtra || in.extra == nil) || !large && (!strings.Contains(fmt.Sprint(err), "so many small parts") || taken != 0) {
+		if large && (err != nil || taken != contract.MaxExtra || in.extra == nil) || !large &&
+			(!strings.Contains(fmt.Sprint(err), "so many small parts") || taken != 0) {
 			t.Errorf("message of up to %d bytes: %v, %d bytes of extra memory in use", most, err, taken)
 		}
 		if others, _ := m.Large.InUse(); others != 0 {
@@ -127,22 +129,26 @@ func TestMessageOfUnaryCall(t *testing.T) {
 		{"one, and a broken stream", &scriptedWire{b: framed(0, good), fails: broken}, contract.MaxMessage, "reset by peer"},
 		{"no message", &scriptedWire{b: framed(0, []byte{0, 1})}, contract.MaxMessage, "message: "},
 		{"no large message", &scriptedWire{b: framed(0, make([]byte, 100_000))}, contract.MaxMessage, "invalid field number"},
-		{"a large one with no text in it", &scriptedWire{b: framed(0, append(ofSize(100_000), 0x0a, 3, 0x0a, 1, 0xff))}, contract.MaxMessage, "UTF-8"},
+		{"a large one with no text in it", &scriptedWire{b: framed(0, append(ofSize(100_000), 0x0a, 3, 0x0a, 1, 0xff))}, contract.MaxMessage,
+			"UTF-8"},
 		{"a packed one", &scriptedWire{b: framed(1, pack(t, good)), packed: "gzip"}, contract.MaxMessage, ""},
 		{"one that is said to be packed", &scriptedWire{b: framed(1, good)}, contract.MaxMessage, "is marked as compressed"},
-		{"one that is packed in a way that nobody knows", &scriptedWire{b: framed(1, good), packed: "zip"}, contract.MaxMessage, "is marked as compressed"},
+		{"one that is packed in a way that nobody knows", &scriptedWire{b: framed(1, good), packed: "zip"}, contract.MaxMessage,
+			"is marked as compressed"},
 		{"one that could be packed", &scriptedWire{b: framed(0, good), packed: "zip"}, contract.MaxMessage, ""},
 		{"another flag", &scriptedWire{b: framed(2, good), packed: "gzip"}, contract.MaxMessage, "is marked as compressed"},
 		{"a small one, as large as may be", &scriptedWire{b: framed(0, ofSize(contract.SmallMessage))}, contract.SmallMessage, ""},
 		{"a larger one", &scriptedWire{b: framed(0, ofSize(contract.SmallMessage+1))}, contract.SmallMessage, "more than 16384 bytes"},
-		{"a packed one that is larger", &scriptedWire{b: framed(1, pack(t, ofSize(contract.SmallMessage+1))), packed: "gzip"}, contract.SmallMessage, "more than 16384 bytes"},
+		{"a packed one that is larger", &scriptedWire{b: framed(1, pack(t, ofSize(contract.SmallMessage+1))), packed: "gzip"},
+			contract.SmallMessage, "more than 16384 bytes"},
 		{"a large one", &scriptedWire{b: framed(0, ofSize(1_000_000))}, contract.MaxMessage, ""},
 	} {
 		m := NewMemory()
 		in := &Receiver{memory: m, errors: asStatus{}, Stream: t.Context(), wire: c.wire, ns: "a", largest: c.most}
 		into := &pawlv1.EnqueueRequest{}
 		err := in.Only(into)
-		if (err == nil) != (c.words == "") || err != nil && !strings.Contains(err.Error(), c.words) || err == nil && into.GetTask().GetType() != "a" {
+		if (err == nil) != (c.words == "") || err != nil && !strings.Contains(err.Error(), c.words) || err == nil &&
+			into.GetTask().GetType() != "a" {
 			t.Errorf("%s: %v, want %q; got %.100s", c.what, err, c.words, into)
 		}
 		in.Close()
@@ -169,7 +175,8 @@ func TestMemoryOfEachMessage(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := NewMemory()
-	in := &Receiver{memory: m, errors: asStatus{}, Stream: t.Context(), ns: "a", largest: contract.MaxMessage, wire: &scriptedWire{b: slices.Concat(framed(0, small), framed(0, raw), framed(0, raw), framed(0, small), framed(0, raw))}}
+	in := &Receiver{memory: m, errors: asStatus{}, Stream: t.Context(), ns: "a", largest: contract.MaxMessage,
+		wire: &scriptedWire{b: slices.Concat(framed(0, small), framed(0, raw), framed(0, raw), framed(0, small), framed(0, raw))}}
 	made := weigh(t, &pawlv1.EnqueueRequest{}, raw)
 	taken := func(what string, want int) {
 		t.Helper()
@@ -185,7 +192,8 @@ func TestMemoryOfEachMessage(t *testing.T) {
 	}
 	next()
 	taken("a small message", 0)
-	exact := &Receiver{memory: m, errors: asStatus{}, Stream: t.Context(), ns: "a", largest: contract.MaxMessage, wire: &scriptedWire{b: framed(0, append([]byte{10, 0xfd, 0x7f}, make([]byte, contract.SmallMessage-3)...))}}
+	exact := &Receiver{memory: m, errors: asStatus{}, Stream: t.Context(), ns: "a", largest: contract.MaxMessage,
+		wire: &scriptedWire{b: framed(0, append([]byte{10, 0xfd, 0x7f}, make([]byte, contract.SmallMessage-3)...))}}
 	if err := exact.Next(&pawlv1.EnqueueRequest{}); err == nil || exact.held != nil {
 		t.Errorf("malformed message of the maximum small size: %v, took memory: %t", err, exact.held != nil)
 	}
@@ -209,13 +217,15 @@ func TestMemoryOfEachMessage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	of := &Receiver{memory: m, errors: asStatus{}, Stream: t.Context(), ns: "a", largest: contract.MaxMessage, wire: &scriptedWire{b: framed(0, parts)}}
+	of := &Receiver{memory: m, errors: asStatus{}, Stream: t.Context(), ns: "a", largest: contract.MaxMessage,
+		wire: &scriptedWire{b: framed(0, parts)}}
 	if err := of.Next(&pawlv1.EnqueueBatchRequest{}); err != nil {
 		t.Fatal(err)
 	}
 	expected := len(parts) + contract.MemoryFor(len(parts)) + min(len(parts), fieldRoom)
 	if extra, _ := m.Extra.InUse(); extra != int64(weigh(t, &pawlv1.EnqueueBatchRequest{}, parts)-expected) {
-		t.Errorf("message of many parts took %d bytes in addition to the expected %d, and weighs %d", extra, expected, weigh(t, &pawlv1.EnqueueBatchRequest{}, parts))
+		t.Errorf("message of many parts took %d bytes in addition to the expected %d, and weighs %d", extra, expected,
+			weigh(t, &pawlv1.EnqueueBatchRequest{}, parts))
 	}
 	if held, _ := m.Large.InUse(); held != int64(expected) {
 		t.Errorf("one of many parts holds %d bytes, want the %d that are expected of it", held, expected)
@@ -248,7 +258,8 @@ func TestMessageTimeout(t *testing.T) {
 			came = in.within(time.Second)
 			in.setWaiting(what != "")
 			pass(time.Second + 1)
-			if err := came(nil); err == nil || !strings.Contains(err.Error(), want) || wire.ended == nil || !strings.Contains(wire.ended.Message(), want) {
+			if err := came(nil); err == nil || !strings.Contains(err.Error(), want) || wire.ended == nil ||
+				!strings.Contains(wire.ended.Message(), want) {
 				t.Errorf("late message, waiting %s: %v, stream ended with %v", what, err, wire.ended)
 			}
 			in.setWaiting(false)
@@ -278,7 +289,8 @@ func TestMessageTimeout(t *testing.T) {
 func TestLongMessages(t *testing.T) {
 	err := tooLong(7)
 	st, ok := status.FromError(err)
-	if e, known := task.AsError(err); !ok || st.Code() != codes.ResourceExhausted || len(st.Details()) != 1 || !known || e.Code != task.CodePayloadTooLarge || e.Field != "message" || !strings.Contains(st.Message(), "more than 7 bytes") {
+	if e, known := task.AsError(err); !ok || st.Code() != codes.ResourceExhausted || len(st.Details()) != 1 || !known ||
+		e.Code != task.CodePayloadTooLarge || e.Field != "message" || !strings.Contains(st.Message(), "more than 7 bytes") {
 		t.Errorf("tooLong = %v, %v", st, err)
 	}
 }

@@ -83,7 +83,8 @@ func BenchmarkWeigh(b *testing.B) {
 // A malformed message is refused with the reason and weighs nothing. Packed numbers weigh as much as the decoded list.
 func TestExactEstimates(t *testing.T) {
 	s := shapeOf((&pawlv1.EnqueueBatchRequest{}).ProtoReflect())
-	for words, raw := range map[string][]byte{"invalid field number": {0, 1}, "unexpected EOF": {10, 9, 1}, "invalid field number ": {10, 2, 0, 1}} {
+	for words, raw := range map[string][]byte{"invalid field number": {0, 1}, "unexpected EOF": {10, 9, 1},
+		"invalid field number ": {10, 2, 0, 1}} {
 		if n, err := s.weigh(raw, 0); n != 0 || err == nil || !strings.Contains(err.Error(), strings.TrimSpace(words)) {
 			t.Errorf("weigh(%v) = %d, %v, want %q", raw, n, err, words)
 		}

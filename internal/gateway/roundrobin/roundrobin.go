@@ -1,5 +1,5 @@
-// Package roundrobin shares claims over weighted queues in several shards out by the rule of package turns, as a shard does for queues of its own. A
-// claim is planned before shards are asked, and accounted for when they have answered.
+// Package roundrobin shares claims over weighted queues in several shards out by the rule of package turns, as a shard
+// does for queues of its own. A claim is planned before shards are asked, and accounted for when they have answered.
 //
 // It knows which queues had tasks and how many, but asks no shards.
 package roundrobin

@@ -23,7 +23,8 @@ func TestTurnsByWeight(t *testing.T) {
 	} {
 		credit := make(turns.Credit, 2)
 		if got := fmt.Sprint(plan(credit, queues, c.got, c.empty, c.n)); got != c.want || fmt.Sprint(credit) != c.credit {
-			t.Errorf("Plan %d from queues that gave %v, empty %v = %s and the credit %v, want %s and %s", c.n, c.got, c.empty, got, credit, c.want, c.credit)
+			t.Errorf("Plan %d from queues that gave %v, empty %v = %s and the credit %v, want %s and %s", c.n, c.got, c.empty, got,
+				credit, c.want, c.credit)
 		}
 	}
 }
@@ -75,8 +76,8 @@ func TestTurnsAtTheSameTime(t *testing.T) {
 	}
 }
 
-// Workers for one type and workers for all take from two queues over shards: each get them by their weights. With one credit for both, the ones would
-// only get the one queue, and the others the other.
+// Workers for one type and workers for all take from two queues over shards: each get them by their weights. With one
+// credit for both, the ones would only get the one queue, and the others the other.
 func TestTurnsByTypes(t *testing.T) {
 	var p Picker
 	got := map[string][]int{}

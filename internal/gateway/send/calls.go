@@ -24,7 +24,10 @@ func readingOf(call string) reading {
 	if c == nil {
 		return false // of another protocol: health, reflection, KEDA
 	}
-	return reading(slices.ContainsFunc(c.GetRest(), func(r *pawlv1.Route) bool { method, _ := contract.MethodAndPath(r); return method == "GET" }))
+	return reading(slices.ContainsFunc(c.GetRest(), func(r *pawlv1.Route) bool {
+		method, _ := contract.MethodAndPath(r)
+		return method == "GET"
+	}))
 }
 
 // Registrar returns a registrar that registers services with another one so that their answers take bounded memory.
@@ -43,8 +46,9 @@ func (r registrar) RegisterService(d *grpc.ServiceDesc, service any) {
 	r.ServiceRegistrar.RegisterService(&with, service)
 }
 
-// unary returns a handler that keeps memory for its answer. A call that reads takes it while it reads, and its pages end early when there is
-// none. An answer that finds too little at once is dropped, and read again when there is some: or any number of calls would wait with theirs.
+// unary returns a handler that keeps memory for its answer. A call that reads takes it while it reads, and its pages
+// end early when there is none. An answer that finds too little at once is dropped, and read again when there is some:
+// or any number of calls would wait with theirs.
 func (r reading) unary(handle grpc.MethodHandler) grpc.MethodHandler {
 	return func(srv any, ctx context.Context, dec func(any) error, i grpc.UnaryServerInterceptor) (any, error) {
 		a := of(ctx)

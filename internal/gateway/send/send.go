@@ -124,8 +124,8 @@ func Await(ctx context.Context, n int, stop <-chan struct{}) (*Answer, error) {
 	return a, a.reserve(waiting, a.memory.others, ns, caller, int64(n)*copies)
 }
 
-// Take reserves memory for n bytes that the call of a context has read and can give back. It does not wait, and uses what was awaited first;
-// nil: nothing was.
+// Take reserves memory for n bytes that the call of a context has read and can give back. It does not wait, and uses
+// what was awaited first; nil: nothing was.
 func Take(ctx context.Context, n int, awaited *Answer) error {
 	a := of(ctx)
 	if n <= contract.SmallMessage || a.memory == nil {
@@ -247,8 +247,8 @@ func (s *sending) left(bytes int) {
 	}
 }
 
-// Send sends a message of a stream, a large one once there is memory for it. What was taken for a message that turns out to be small is given
-// back. The context is that of the call.
+// Send sends a message of a stream, a large one once there is memory for it. What was taken for a message that turns
+// out to be small is given back. The context is that of the call.
 func (a *Answer) Send(ctx context.Context, s grpc.ServerStream, m any) error {
 	answer, ok := m.(proto.Message)
 	if !ok || a.memory == nil {

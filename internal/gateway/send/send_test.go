@@ -15,8 +15,9 @@ import (
 
 // Calls that read only may be made again, and no others.
 func TestCallsThatReadOnly(t *testing.T) {
-	for call, want := range map[string]reading{"ProducerService/ListTasks": true, "ProducerService/GetTask": true, "OperatorService/ListQueues": true,
-		"ProducerService/EnqueueBatch": false, "WorkerService/Claim": false, "OperatorService/DiscardDead": false, "Health/Check": false} {
+	for call, want := range map[string]reading{"ProducerService/ListTasks": true, "ProducerService/GetTask": true,
+		"OperatorService/ListQueues": true, "ProducerService/EnqueueBatch": false, "WorkerService/Claim": false,
+		"OperatorService/DiscardDead": false, "Health/Check": false} {
 		if got := readingOf(call); got != want {
 			t.Errorf("%s reads only: %v, want %v", call, got, want)
 		}
@@ -75,8 +76,8 @@ func TestAnswersWaitForMemory(t *testing.T) {
 	}
 }
 
-// What a call reads is counted while it reads, and ends when there is no memory for more. Its answer takes over what was taken; what is read
-// too late is not counted. A call that is made again has what its first answer lacked.
+// What a call reads is counted while it reads, and ends when there is no memory for more. Its answer takes over what
+// was taken; what is read too late is not counted. A call that is made again has what its first answer lacked.
 func TestReadsEndWithoutMemory(t *testing.T) {
 	const step = 64 << 10
 	for _, c := range []struct {

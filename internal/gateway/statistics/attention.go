@@ -184,7 +184,8 @@ func (f findings) add(m *problem, subject string, value float64, format string, 
 	if f[m] == nil {
 		f[m] = &problemLines{}
 	}
-	f[m].lines = append(f[m].lines, &pawlv1.Attention{Kind: m.kind, Severity: m.severity, Subject: subject, Value: value, Detail: fmt.Sprintf(format, args...)})
+	f[m].lines = append(f[m].lines, &pawlv1.Attention{Kind: m.kind, Severity: m.severity, Subject: subject, Value: value,
+		Detail: fmt.Sprintf(format, args...)})
 }
 
 func (f findings) last(m *problem) *pawlv1.Attention { return f[m].lines[len(f[m].lines)-1] }
@@ -246,10 +247,12 @@ func (s *situation) ofCluster(f findings) {
 }
 
 // nodeProblems are the problems of nodes that need attention.
-var nodeProblems = map[cluster.ProblemKind]*problem{cluster.ClockWrong: &clockWrong, cluster.DiskFull: &diskFull, cluster.DiskLow: &diskLow, cluster.DiskSlow: &diskSlow,
-	cluster.NodeRestart: &nodeRestarts, cluster.CertEnds: &certificateEnds, cluster.CertEndsSoon: &certificateEndsSoon}
+var nodeProblems = map[cluster.ProblemKind]*problem{cluster.ClockWrong: &clockWrong, cluster.DiskFull: &diskFull, cluster.DiskLow: &diskLow,
+	cluster.DiskSlow: &diskSlow, cluster.NodeRestart: &nodeRestarts, cluster.CertEnds: &certificateEnds,
+	cluster.CertEndsSoon: &certificateEndsSoon}
 
-// ofNodes checks nodes: those that are away, and those with problems. If the overview is not known, those away are the ones that gave no statistics.
+// ofNodes checks nodes: those that are away, and those with problems. If the overview is not known, those away are the
+// ones that gave no statistics.
 func (s *situation) ofNodes(f findings) {
 	for _, p := range s.overview.Problems() {
 		if p.Kind == cluster.NodeAway {
@@ -324,7 +327,8 @@ func (s *situation) ofTasks(f findings) {
 		if s.status.MoreNewDead || s.status.NewDead >= manyDead {
 			severity = &deadLetters
 		}
-		f.add(severity, "", float64(s.status.NewDead), "%s%s in the last hour, %s in all", least, plural(s.status.NewDead, "dead letter"), grouped(kept))
+		f.add(severity, "", float64(s.status.NewDead), "%s%s in the last hour, %s in all", least, plural(s.status.NewDead, "dead letter"),
+			grouped(kept))
 	case kept > 0:
 		f.add(&deadLettersKept, "", float64(kept), "%s, none of them from the last hour", plural(kept, "dead letter"))
 	}
@@ -379,15 +383,17 @@ func (s *situation) ofWebhooks(now time.Time, f findings) {
 		state := h.State()
 		switch {
 		case state == webhooks.Disabled:
-			f.add(&webhookDisabled, h.Name, since(h.DisabledAt.Time()).Seconds(), "webhook %s has been disabled for %s: %s", h.Name, since(h.DisabledAt.Time()), task.Cut(h.DisabledReason, maxWhy))
+			f.add(&webhookDisabled, h.Name, since(h.DisabledAt.Time()).Seconds(), "webhook %s has been disabled for %s: %s", h.Name,
+				since(h.DisabledAt.Time()), task.Cut(h.DisabledReason, maxWhy))
 		case state == webhooks.Failing && h.Failures >= hookFails:
-			f.add(&webhookFails, h.Name, since(h.FailsSince.Time()).Seconds(), "webhook %s has failed for %s, %s: %s", h.Name, since(h.FailsSince.Time()),
-				plural(int64(h.Failures), "attempt"), task.Cut(h.LastError, maxWhy))
+			f.add(&webhookFails, h.Name, since(h.FailsSince.Time()).Seconds(), "webhook %s has failed for %s, %s: %s", h.Name,
+				since(h.FailsSince.Time()), plural(int64(h.Failures), "attempt"), task.Cut(h.LastError, maxWhy))
 		case state != webhooks.Paused && h.Pending > 0 && since(h.PendingSince.Time()) > hookLate:
-			f.add(&webhookFails, h.Name, since(h.PendingSince.Time()).Seconds(), "a notice for webhook %s has waited for %s%s", h.Name, since(h.PendingSince.Time()),
-				prefixed(": ", task.Cut(h.LastError, maxWhy)))
+			f.add(&webhookFails, h.Name, since(h.PendingSince.Time()).Seconds(), "a notice for webhook %s has waited for %s%s", h.Name,
+				since(h.PendingSince.Time()), prefixed(": ", task.Cut(h.LastError, maxWhy)))
 		case h.Dropped > 0 && since(h.DroppedAt.Time()) < hookDropped:
-			f.add(&webhookDrops, h.Name, float64(h.Dropped), "webhook %s has dropped %s, the last %s ago", h.Name, plural(h.Dropped, "notice"), since(h.DroppedAt.Time()))
+			f.add(&webhookDrops, h.Name, float64(h.Dropped), "webhook %s has dropped %s, the last %s ago", h.Name, plural(h.Dropped, "notice"),
+				since(h.DroppedAt.Time()))
 		}
 	}
 }

@@ -83,15 +83,18 @@ func TestAttention(t *testing.T) {
 		{"a node does not answer a new leader", node(cluster.NodeOverview{}), "critical node n2"},
 		{"a node answers, but does not report", node(cluster.NodeOverview{Answers: true, Silent: time.Minute}), "critical node n2"},
 		{"a clock is wrong", node(cluster.NodeOverview{Alive: true, Report: cluster.Report{ClockOffset: -time.Hour}}), "critical clock n2"},
-		{"a disk is below its bound, which says all", node(cluster.NodeOverview{Alive: true, Report: cluster.Report{DiskFree: 9, DiskTotal: 100, DiskShort: true, MinFree: 10}}), "critical disk n2"},
+		{"a disk is below its bound, which says all", node(cluster.NodeOverview{Alive: true, Report: cluster.Report{DiskFree: 9, DiskTotal: 100,
+			DiskShort: true, MinFree: 10}}), "critical disk n2"},
 		{"a disk is slow", node(cluster.NodeOverview{Alive: true, Report: cluster.Report{SlowDisk: true}}), "warning disk n2"},
 		{"a node starts again and again", node(cluster.NodeOverview{Alive: true, Starts: 3, Proof: time.Minute}), "warning node n2"},
 		{"a disk is short", node(cluster.NodeOverview{Alive: true, Report: cluster.Report{DiskFree: 9, DiskTotal: 100}}), "critical disk n2"},
 		{"a disk is not", node(cluster.NodeOverview{Alive: true, Report: cluster.Report{DiskFree: 11, DiskTotal: 100}}), ""},
 		{"no leader", shardIs(cluster.ShardOverview{Known: true}), "critical shard 3"},
 		{"too few replicas", shardIs(cluster.ShardOverview{Known: true, Leader: 1, Under: true}), "warning shard 3"},
-		{"a replica lags", shardIs(cluster.ShardOverview{Known: true, Leader: 1, Members: []cluster.ReplicaOverview{{Answers: true, Lag: 100_001}}}), "warning shard 3"},
-		{"a replica lags a little", shardIs(cluster.ShardOverview{Known: true, Leader: 1, Members: []cluster.ReplicaOverview{{Answers: true, Lag: 100_000}}}), ""},
+		{"a replica lags", shardIs(cluster.ShardOverview{Known: true, Leader: 1, Members: []cluster.ReplicaOverview{
+			{Answers: true, Lag: 100_001}}}), "warning shard 3"},
+		{"a replica lags a little", shardIs(cluster.ShardOverview{Known: true, Leader: 1, Members: []cluster.ReplicaOverview{
+			{Answers: true, Lag: 100_000}}}), ""},
 		{"a queue is well", queue(busy("q", time.Minute)), ""},
 		{"a long wait", queue(busy("q", time.Minute+1)), "warning oldest_wait q"},
 		{"paused with work, which says all", queue(busy("q", time.Hour, task.WhyQueuePaused, task.WhyNoWorker)), "warning queue_paused q"},
@@ -100,10 +103,12 @@ func TestAttention(t *testing.T) {
 		{"a breaker is open", queue(busy("q", 0, task.WhyBreakerOpen)), "warning breaker_open q"},
 		{"no worker for one task", held(task.WhyNoWorkerForType), "critical no_worker q"},
 		{"a breaker holds one back", held(task.WhyBreakerOpen), "warning breaker_open q"},
-		{"one idle queue", situation{known: true, status: broker.NamespaceStatus{Idle: []broker.QueueCount{{Queue: "i", N: 2}}}}, "critical no_worker i"},
+		{"one idle queue", situation{known: true, status: broker.NamespaceStatus{Idle: []broker.QueueCount{{Queue: "i", N: 2}}}},
+			"critical no_worker i"},
 		{"new dead letters", situation{known: true, status: broker.NamespaceStatus{Dead: 19, NewDead: 10}}, "critical dead_letters "},
 		{"a few new ones", situation{known: true, status: broker.NamespaceStatus{Dead: 19, NewDead: 9}}, "warning dead_letters "},
-		{"a few, and more that were not counted", situation{known: true, status: broker.NamespaceStatus{Dead: 19, NewDead: 9, MoreNewDead: true}}, "critical dead_letters "},
+		{"a few, and more that were not counted", situation{known: true, status: broker.NamespaceStatus{Dead: 19, NewDead: 9, MoreNewDead: true}},
+			"critical dead_letters "},
 		{"old ones", situation{known: true, status: broker.NamespaceStatus{Dead: 9}}, "warning dead_letters "},
 		{"one old one", situation{known: true, status: broker.NamespaceStatus{Dead: 1}}, "warning dead_letters "},
 		{"new poison", with(broker.NamespaceStatus{Poisoned: 9}, stats.Rates{Poisoned: 2}), "critical poisoned "},
@@ -118,20 +123,28 @@ func TestAttention(t *testing.T) {
 		{"more fail", hour(stats.Rates{Failed: 20, Crashed: 1, Succeeded: 80}), "warning failure_rate "},
 		{"more failed, and all is well since", course(stats.Rates{Failed: 50, Succeeded: 50}, 16*time.Minute, stats.Rates{Succeeded: 30}), ""},
 		{"more failed, and one ended well since", course(stats.Rates{Failed: 50, Succeeded: 50}, 16*time.Minute, stats.Rates{Succeeded: 1}), ""},
-		{"more failed, and a fifth since", course(stats.Rates{Failed: 50, Succeeded: 50}, 16*time.Minute, stats.Rates{Failed: 2, Succeeded: 8}), ""},
-		{"more failed, and nothing ended since", course(stats.Rates{Failed: 50, Succeeded: 50}, 16*time.Minute, stats.Rates{}), "warning failure_rate "},
-		{"more failed a moment ago", course(stats.Rates{Failed: 50, Succeeded: 50}, 14*time.Minute, stats.Rates{Succeeded: 30}), "warning failure_rate "},
-		{"more failed, and do", course(stats.Rates{Failed: 50, Succeeded: 50}, 16*time.Minute, stats.Rates{Failed: 3, Succeeded: 7}), "warning failure_rate "},
-		{"a late tick", situation{known: true, report: stats.Report{Late: []stats.LateTick{{Schedule: "s", Late: time.Hour}}}}, "warning schedule_late s"},
-		{"ticks were missed", situation{known: true, report: stats.Report{Late: []stats.LateTick{{Schedule: "s", Skipped: 2, Late: time.Hour}}}}, "warning schedule_late s"},
-		{"one tick was missed", situation{known: true, report: stats.Report{Late: []stats.LateTick{{Schedule: "s", Skipped: 1, Late: time.Hour}}}}, "warning schedule_late s"},
+		{"more failed, and a fifth since", course(stats.Rates{Failed: 50, Succeeded: 50}, 16*time.Minute, stats.Rates{Failed: 2, Succeeded: 8}),
+			""},
+		{"more failed, and nothing ended since", course(stats.Rates{Failed: 50, Succeeded: 50}, 16*time.Minute, stats.Rates{}),
+			"warning failure_rate "},
+		{"more failed a moment ago", course(stats.Rates{Failed: 50, Succeeded: 50}, 14*time.Minute, stats.Rates{Succeeded: 30}),
+			"warning failure_rate "},
+		{"more failed, and do", course(stats.Rates{Failed: 50, Succeeded: 50}, 16*time.Minute, stats.Rates{Failed: 3, Succeeded: 7}),
+			"warning failure_rate "},
+		{"a late tick", situation{known: true, report: stats.Report{Late: []stats.LateTick{{Schedule: "s", Late: time.Hour}}}},
+			"warning schedule_late s"},
+		{"ticks were missed", situation{known: true, report: stats.Report{Late: []stats.LateTick{{Schedule: "s", Skipped: 2, Late: time.Hour}}}},
+			"warning schedule_late s"},
+		{"one tick was missed", situation{known: true, report: stats.Report{Late: []stats.LateTick{{Schedule: "s", Skipped: 1,
+			Late: time.Hour}}}}, "warning schedule_late s"},
 		{"a certificate ends", ends(14*24*time.Hour - 1), "critical certificate n1"},
 		{"a certificate ends soon", ends(30*24*time.Hour - 1), "warning certificate n1"},
 		{"in two weeks", ends(14 * 24 * time.Hour), "warning certificate n1"},
 		{"it lasts", ends(30 * 24 * time.Hour), ""},
 		{"it has expired", ends(-1), "critical certificate n1"},
 		{"many end", ends(4*time.Hour, 3*time.Hour, time.Hour, 2*time.Hour), "critical certificate n3"},
-		{"what is the cluster's, to somebody of one namespace", situation{narrow: true, missing: []verb.Missing{{Node: "n3"}, {Shard: 4}}, overview: ends(1).overview}, ""},
+		{"what is the cluster's, to somebody of one namespace", situation{narrow: true, missing: []verb.Missing{{Node: "n3"}, {Shard: 4}},
+			overview: ends(1).overview}, ""},
 	} {
 		var got []string
 		for _, a := range c.s.attention(now) {
@@ -164,10 +177,10 @@ func TestManyNeedAttention(t *testing.T) {
 			Blocked: []broker.Blocked{{Why: task.WhyQueuePaused, Tasks: int64(i + 1)}}})
 	}
 	for i := range 3 {
-		s.status.Busy = append(s.status.Busy, &broker.QueueStatus{Queue: fmt.Sprintf("slow-%d", i), Ready: 1, Examined: true, MaxWait: time.Minute,
-			OldestReady: time.Duration(i+1) * time.Hour})
-		s.overview.Nodes = append(s.overview.Nodes, cluster.NodeOverview{Node: cluster.Node{Name: fmt.Sprintf("n%d", i)}, Reported: true, Alive: true,
-			Report: cluster.Report{DiskFree: int64(3-i) << 30, DiskTotal: 100 << 30}})
+		s.status.Busy = append(s.status.Busy, &broker.QueueStatus{Queue: fmt.Sprintf("slow-%d", i), Ready: 1, Examined: true,
+			MaxWait: time.Minute, OldestReady: time.Duration(i+1) * time.Hour})
+		s.overview.Nodes = append(s.overview.Nodes, cluster.NodeOverview{Node: cluster.Node{Name: fmt.Sprintf("n%d", i)},
+			Reported: true, Alive: true, Report: cluster.Report{DiskFree: int64(3-i) << 30, DiskTotal: 100 << 30}})
 	}
 	var got strings.Builder
 	for _, a := range s.attention(time.Now()) {
@@ -222,21 +235,28 @@ func TestWebhooksNeedAttention(t *testing.T) {
 		want  string
 	}{
 		{"one that is well", webhooks.Webhook{}, webhooks.Status{Pending: 1}, time.Minute, ""},
-		{"two attempts failed", webhooks.Webhook{}, webhooks.Status{Failures: 2, FailsSince: ago(10 * time.Minute), Pending: 1}, 15 * time.Minute, ""},
-		{"a third did", webhooks.Webhook{}, webhooks.Status{Failures: 3, FailsSince: ago(18 * time.Minute), LastError: "no", Pending: 1}, time.Hour, "webhook a has failed for 18m0s, 3 attempts: no"},
+		{"two attempts failed", webhooks.Webhook{}, webhooks.Status{Failures: 2, FailsSince: ago(10 * time.Minute), Pending: 1},
+			15 * time.Minute, ""},
+		{"a third did", webhooks.Webhook{}, webhooks.Status{Failures: 3, FailsSince: ago(18 * time.Minute), LastError: "no", Pending: 1},
+			time.Hour, "webhook a has failed for 18m0s, 3 attempts: no"},
 		{"it fails, and is paused", webhooks.Webhook{Paused: true}, webhooks.Status{Failures: 9, Pending: 1}, time.Hour, ""},
 		{"it is disabled", gone, webhooks.Status{Failures: 1, Pending: 1}, time.Hour, "webhook a has been disabled for 1h0m0s: 410 Gone"},
-		{"it is disabled, and was paused", webhooks.Webhook{Paused: true, DisabledReason: "410 Gone", DisabledAt: ago(time.Second)}, webhooks.Status{}, 0, "webhook a has been disabled for 1s: 410 Gone"},
-		{"a notice waits for long", webhooks.Webhook{}, webhooks.Status{Pending: 1}, 16 * time.Minute, "a notice for webhook a has waited for 16m0s"},
-		{"its receiver wants to be left alone for long", webhooks.Webhook{}, webhooks.Status{Pending: 1, Failures: 1, LastError: "busy"}, 16 * time.Minute, "a notice for webhook a has waited for 16m0s: busy"},
-		{"notices were dropped", webhooks.Webhook{Paused: true}, webhooks.Status{Dropped: 3, DroppedAt: ago(59 * time.Minute)}, 0, "webhook a has dropped 3 notices, the last 59m0s ago"},
+		{"it is disabled, and was paused", webhooks.Webhook{Paused: true, DisabledReason: "410 Gone", DisabledAt: ago(time.Second)},
+			webhooks.Status{}, 0, "webhook a has been disabled for 1s: 410 Gone"},
+		{"a notice waits for long", webhooks.Webhook{}, webhooks.Status{Pending: 1}, 16 * time.Minute,
+			"a notice for webhook a has waited for 16m0s"},
+		{"its receiver wants to be left alone for long", webhooks.Webhook{}, webhooks.Status{Pending: 1, Failures: 1, LastError: "busy"},
+			16 * time.Minute, "a notice for webhook a has waited for 16m0s: busy"},
+		{"notices were dropped", webhooks.Webhook{Paused: true}, webhooks.Status{Dropped: 3, DroppedAt: ago(59 * time.Minute)}, 0,
+			"webhook a has dropped 3 notices, the last 59m0s ago"},
 		{"none were, ever", webhooks.Webhook{}, webhooks.Status{DroppedAt: ago(time.Minute)}, 0, ""},
 		{"some were, an hour ago", webhooks.Webhook{}, webhooks.Status{Dropped: 3, DroppedAt: ago(time.Hour)}, 0, ""},
 		{"some were, long ago", webhooks.Webhook{}, webhooks.Status{Dropped: 3, DroppedAt: ago(2 * time.Hour)}, 0, ""},
 	} {
 		c.hook.Name = "a"
 		got := ""
-		for _, a := range (&situation{narrow: true, webhooks: []webhooks.View{{Webhook: c.hook, Status: c.is, PendingSince: ago(c.since)}}}).attention(now) {
+		for _, a := range (&situation{narrow: true, webhooks: []webhooks.View{{Webhook: c.hook, Status: c.is,
+			PendingSince: ago(c.since)}}}).attention(now) {
 			if got += a.Detail; a.Kind != "webhook" || a.Severity != warning || a.Subject != "a" || a.Value <= 0 {
 				t.Errorf("%s: attention = %+v", c.name, a)
 			}
@@ -248,15 +268,19 @@ func TestWebhooksNeedAttention(t *testing.T) {
 	many := situation{narrow: true}
 	for i := range 5 {
 		n := time.Duration(i + 1)
-		many.webhooks = append(many.webhooks, webhooks.View{Webhook: webhooks.Webhook{Name: fmt.Sprint("gone-", i), DisabledReason: "no", DisabledAt: ago(n * time.Minute)}},
-			webhooks.View{Webhook: webhooks.Webhook{Name: fmt.Sprint("down-", i)}, Status: webhooks.Status{Failures: 7, FailsSince: ago(n * time.Minute)}},
-			webhooks.View{Webhook: webhooks.Webhook{Name: fmt.Sprint("full-", i)}, Status: webhooks.Status{Dropped: int64(i + 1), DroppedAt: ago(time.Minute)}})
+		many.webhooks = append(many.webhooks, webhooks.View{Webhook: webhooks.Webhook{Name: fmt.Sprint("gone-", i), DisabledReason: "no",
+			DisabledAt: ago(n * time.Minute)}},
+			webhooks.View{Webhook: webhooks.Webhook{Name: fmt.Sprint("down-", i)}, Status: webhooks.Status{Failures: 7,
+				FailsSince: ago(n * time.Minute)}},
+			webhooks.View{Webhook: webhooks.Webhook{Name: fmt.Sprint("full-", i)}, Status: webhooks.Status{Dropped: int64(i + 1),
+				DroppedAt: ago(time.Minute)}})
 	}
 	var got []string
 	for _, a := range many.attention(now) {
 		got = append(got, a.Detail)
 	}
-	want := []string{"5 webhooks are disabled until they are resumed, longest: gone-4, gone-3, gone-2", "5 webhooks fail, longest: down-4, down-3, down-2",
+	want := []string{"5 webhooks are disabled until they are resumed, longest: gone-4, gone-3, gone-2",
+		"5 webhooks fail, longest: down-4, down-3, down-2",
 		"5 webhooks have dropped 15 notices, the last within the hour; most: full-4, full-3, full-2"}
 	if !slices.Equal(got, want) {
 		t.Errorf("many webhooks: got %q\nwant %q", got, want)
@@ -265,8 +289,10 @@ func TestWebhooksNeedAttention(t *testing.T) {
 
 // Many subjects with the same problem are reported with their number and the most severe ones, whatever the problem.
 func TestProblemsAreMerged(t *testing.T) {
-	for _, m := range []*problem{&noLeader, &replicaDiffers, &nodeAway, &clockWrong, &diskFull, &diskLow, &noWorkerForType, &nodeRestarts, &diskSlow, &fewReplicas, &replicaLags, &longWait, &breakerOpen, &scheduleLate} {
-		if got := m.sum(1234, 5678, "a, b"); !strings.Contains(got, "1,234") && !strings.Contains(got, "5,678") || !strings.Contains(got, "a, b") || strings.Contains(got, "%!") {
+	for _, m := range []*problem{&noLeader, &replicaDiffers, &nodeAway, &clockWrong, &diskFull, &diskLow, &noWorkerForType, &nodeRestarts,
+		&diskSlow, &fewReplicas, &replicaLags, &longWait, &breakerOpen, &scheduleLate} {
+		if got := m.sum(1234, 5678, "a, b"); !strings.Contains(got, "1,234") && !strings.Contains(got, "5,678") ||
+			!strings.Contains(got, "a, b") || strings.Contains(got, "%!") {
 			t.Errorf("summary of %s = %s", m.kind, got)
 		}
 		if least := m == &diskFull || m == &diskLow; m.least != least {
@@ -277,14 +303,16 @@ func TestProblemsAreMerged(t *testing.T) {
 		return &pawlv1.Attention{Subject: subject, Value: value, More: more}
 	}
 	of := problemLines{lines: []*pawlv1.Attention{line("a", 1, 2), line("b", 2, 0), line("b", 3, 3), line("c", 4, 0)}, others: 5}
-	if got := of.list(&replicaLags); len(got) != 1 || got[0].More != 4+2+3+5-1 || got[0].Subject != "c" || got[0].Detail != "14 replicas of shards are far behind, most: c, b" {
+	if got := of.list(&replicaLags); len(got) != 1 || got[0].More != 4+2+3+5-1 || got[0].Subject != "c" ||
+		got[0].Detail != "14 replicas of shards are far behind, most: c, b" {
 		t.Errorf("lines of several subjects and others = %v", got)
 	}
 }
 
 // Numbers are formatted in groups of three digits, and nouns agree with them.
 func TestNumberFormats(t *testing.T) {
-	for n, want := range map[int64]string{0: "0 ticks", 1: "1 tick", 2: "2 ticks", 999: "999 ticks", 1000: "1,000 ticks", 99999: "99,999 ticks", 1234567: "1,234,567 ticks", -1: "-1 ticks", -123: "-123 ticks", -1234: "-1,234 ticks", -123456: "-123,456 ticks"} {
+	for n, want := range map[int64]string{0: "0 ticks", 1: "1 tick", 2: "2 ticks", 999: "999 ticks", 1000: "1,000 ticks",
+		99999: "99,999 ticks", 1234567: "1,234,567 ticks", -1: "-1 ticks", -123: "-123 ticks", -1234: "-1,234 ticks", -123456: "-123,456 ticks"} {
 		if got := plural(n, "tick"); got != want {
 			t.Errorf("plural of %d = %q, want %q", n, got, want)
 		}

@@ -108,7 +108,8 @@ func (g *Scaler) GetMetricSpec(ctx context.Context, ref *keda.ScaledObjectRef) (
 	if err != nil {
 		return nil, err
 	}
-	return &keda.GetMetricSpecResponse{MetricSpecs: []*keda.MetricSpec{{MetricName: metricName(s.GetQueue()), TargetSize: slots, TargetSizeFloat: float64(slots)}}}, nil
+	return &keda.GetMetricSpecResponse{MetricSpecs: []*keda.MetricSpec{{MetricName: metricName(s.GetQueue()), TargetSize: slots,
+		TargetSizeFloat: float64(slots)}}}, nil
 }
 
 // GetMetrics returns how many slots a queue needs.
@@ -121,5 +122,6 @@ func (g *Scaler) GetMetrics(ctx context.Context, r *keda.GetMetricsRequest) (*ke
 	if r.GetMetricName() != name {
 		return nil, task.Invalid("metricName", "%q is not the metric of the queue, which is %q", task.Cut(r.GetMetricName(), 256), name)
 	}
-	return &keda.GetMetricsResponse{MetricValues: []*keda.MetricValue{{MetricName: name, MetricValue: int64(math.Ceil(s.GetSlots())), MetricValueFloat: s.GetSlots()}}}, nil
+	return &keda.GetMetricsResponse{MetricValues: []*keda.MetricValue{{MetricName: name, MetricValue: int64(math.Ceil(s.GetSlots())),
+		MetricValueFloat: s.GetSlots()}}}, nil
 }

@@ -64,8 +64,9 @@ func TestLongInputIsTruncated(t *testing.T) {
 // These limits are part of what callers rely on. Changing one must be deliberate.
 func TestLimitsAreStable(t *testing.T) {
 	for what, c := range map[string][2]int{
-		"why a webhook fails": {maxWhy, 160}, "lines of a matter": {maxLines, 3}, "attempts that tell of failure": {fewAttempts, 10}, "failures of a webhook": {hookFails, 3},
-		"a trigger": {maxTrigger, 1024}, "slots of a scaling question": {defaultScaleSlots, 10}, "queues of a type": {maxTypeQueues, 20},
+		"why a webhook fails": {maxWhy, 160}, "lines of a matter": {maxLines, 3}, "attempts that tell of failure": {fewAttempts, 10},
+		"failures of a webhook": {hookFails, 3}, "a trigger": {maxTrigger, 1024}, "slots of a scaling question": {defaultScaleSlots, 10},
+		"queues of a type": {maxTypeQueues, 20},
 	} {
 		if c[0] != c[1] {
 			t.Errorf("limit of %s = %d, want %d", what, c[0], c[1])

@@ -108,7 +108,8 @@ func (g *Service) statsOfAll(ctx context.Context, w stats.Window) (*pawlv1.GetSt
 		return nil, err
 	}
 	s.report, s.status, s.hour, s.missing = happened.Value, status.Value, hour.Value, verb.JoinMissing(happened.Missing, status.Missing)
-	return &pawlv1.GetStatsResponse{Stats: statsProto(&s.report, w, s.missing), Queues: totalsProto(&s.status), Attention: s.attention(time.Now())}, nil
+	return &pawlv1.GetStatsResponse{Stats: statsProto(&s.report, w, s.missing), Queues: totalsProto(&s.status),
+		Attention: s.attention(time.Now())}, nil
 }
 
 // GetQueueStats returns the statistics of one queue.
@@ -132,8 +133,8 @@ func statsProto(r *stats.Report, w stats.Window, missing []verb.Missing) *pawlv1
 	total := r.Total()
 	return &pawlv1.Stats{Window: durationpb.New(time.Duration(w)), Step: durationpb.New(w.Step()),
 		Start:  timestamppb.New(time.Unix(first*int64(w.Step()/time.Second), 0)),
-		Series: seriesProto(r.Rates), Totals: countsProto(total), FailureRate: failureRate(total), Wait: latencyProto(&r.Wait), Run: latencyProto(&r.Run),
-		Failing: failingProto(r.Failing), Missing: convert.MissingProto(missing)}
+		Series: seriesProto(r.Rates), Totals: countsProto(total), FailureRate: failureRate(total), Wait: latencyProto(&r.Wait),
+		Run: latencyProto(&r.Run), Failing: failingProto(r.Failing), Missing: convert.MissingProto(missing)}
 }
 
 func failingProto(types []stats.Failing) (list []*pawlv1.FailingType) {
@@ -193,7 +194,8 @@ func latencyProto(h durations) *pawlv1.Latency {
 }
 
 func totalsProto(n *broker.NamespaceStatus) *pawlv1.QueueTotals {
-	p := &pawlv1.QueueTotals{Queues: int64(len(n.Queues)), Scheduled: n.Scheduled, Ready: n.Ready, Claimed: n.Claimed, Retrying: n.Retrying, Dead: n.Dead, Poisoned: n.Poisoned}
+	p := &pawlv1.QueueTotals{Queues: int64(len(n.Queues)), Scheduled: n.Scheduled, Ready: n.Ready, Claimed: n.Claimed, Retrying: n.Retrying,
+		Dead: n.Dead, Poisoned: n.Poisoned}
 	for _, q := range n.Busy {
 		if age := q.OldestReady.Seconds(); age > p.OldestReadyAgeSeconds {
 			p.OldestReadyAgeSeconds, p.OldestReadyQueue = age, q.Queue
@@ -243,8 +245,8 @@ func (g Recent) ask(ctx context.Context, series stats.Window, names []string) (a
 	return all, parallel.FirstError(errs)
 }
 
-// SetLately adds to queues their recent rates, their series over a window unless it is 0, and their workers if all of these are known. It returns
-// which nodes are missing, and adds them to what is missing in each queue.
+// SetLately adds to queues their recent rates, their series over a window unless it is 0, and their workers if all of
+// these are known. It returns which nodes are missing, and adds them to what is missing in each queue.
 func (g Recent) SetLately(ctx context.Context, series stats.Window, queues ...*pawlv1.Queue) ([]verb.Missing, error) {
 	if len(queues) == 0 {
 		return nil, nil
@@ -275,7 +277,8 @@ func (g Recent) SetLately(ctx context.Context, series stats.Window, queues ...*p
 func seriesOfTrend(t *stats.Trend, step time.Duration) *pawlv1.QueueSeries {
 	first := t.Last - int64(len(t.Steps)) + 1
 	p := &pawlv1.QueueSeries{Step: durationpb.New(step), Start: timestamppb.New(time.Unix(first*int64(step/time.Second), 0)),
-		In: make([]int64, len(t.Steps)), Out: make([]int64, len(t.Steps)), Failed: make([]int64, len(t.Steps)), Succeeded: make([]int64, len(t.Steps)), Poisoned: make([]int64, len(t.Steps))}
+		In: make([]int64, len(t.Steps)), Out: make([]int64, len(t.Steps)), Failed: make([]int64, len(t.Steps)), Succeeded: make([]int64,
+			len(t.Steps)), Poisoned: make([]int64, len(t.Steps))}
 	for i, f := range t.Steps {
 		p.In[i], p.Out[i], p.Failed[i] = int64(f.In), int64(f.Out), int64(f.Failed)
 		p.Succeeded[i], p.Poisoned[i] = int64(f.Succeeded), int64(f.Poisoned)
@@ -354,7 +357,8 @@ func readyIn(info *broker.QueueInfo) int64 { return info.Ready[0] + info.Ready[1
 // backlog to be done within the target; no fewer than are in use, since a worker that stops releases its tasks; and no more than
 // may run at the same time. Incoming tasks are those that became ready: a task due tomorrow needs no worker today. While a pause, a
 // limit or a breaker holds tasks back, it is no more than what got through.
-func scale(name string, info broker.QueueInfo, maxRunning int, b *stats.Brief, target time.Duration, slots int64) *pawlv1.GetQueueScaleResponse {
+func scale(name string, info broker.QueueInfo, maxRunning int, b *stats.Brief, target time.Duration,
+	slots int64) *pawlv1.GetQueueScaleResponse {
 	p := &pawlv1.GetQueueScaleResponse{Queue: name, Running: info.Claimed,
 		Backlog: max(readyIn(&info)-info.Held, 0)}
 	run := 1.0

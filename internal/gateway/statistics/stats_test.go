@@ -38,13 +38,15 @@ func TestScale(t *testing.T) {
 		{"what runs", broker.QueueInfo{Claimed: 3}, 0, ran(0), 0, 0, 3, 2, true},
 		{"what comes in", broker.QueueInfo{}, 0, ran(4 * time.Second), 60, 60, 4, 2, true},
 		{"of what comes in and is not claimed yet, all", broker.QueueInfo{}, 0, ran(4 * time.Second), 60, 15, 4, 2, true},
-		{"of what is held back, what gets through", broker.QueueInfo{Ready: [3]int64{0, 1, 0}, Held: 1}, 0, ran(4 * time.Second), 60, 15, 1, 1, true},
+		{"of what is held back, what gets through", broker.QueueInfo{Ready: [3]int64{0, 1, 0}, Held: 1}, 0, ran(4 * time.Second),
+			60, 15, 1, 1, true},
 	} {
 		if c.readied > 0 {
 			c.brief.Span, c.brief.Rates.Readied, c.brief.Rates.Claimed = time.Minute, uint32(c.readied), uint32(c.claims) // #nosec G115 -- a few
 		}
 		p := scale("q", c.info, c.most, &c.brief, 10*time.Second, 2)
-		if math.Abs(p.GetSlots()-c.slots) > 0.3 || p.GetWorkers() != c.workers || p.GetActive() != c.active || (p.RunSeconds != nil) != (c.brief.Run.Count() > 0) {
+		if math.Abs(p.GetSlots()-c.slots) > 0.3 || p.GetWorkers() != c.workers || p.GetActive() != c.active ||
+			(p.RunSeconds != nil) != (c.brief.Run.Count() > 0) {
 			t.Errorf("%s: scale = %v, want %v slots and %d workers", c.name, p, c.slots, c.workers)
 		}
 	}
@@ -54,8 +56,9 @@ func TestScale(t *testing.T) {
 func TestPeriodsAreShown(t *testing.T) {
 	p := &stats.Period{From: 100, Seconds: 10, Rates: stats.Rates{Enqueued: 50, Readied: 50, Succeeded: 30, Failed: 10}}
 	got := typePeriodProto(p)
-	if got.GetStart().AsTime().Unix() != 100 || got.GetStart().GetNanos() != 0 || got.GetLength().AsDuration() != 10*time.Second || got.GetFailureRate() != 0.25 || got.GetTotals().GetSucceeded() != 30 ||
-		got.GetRates().GetIn() != float64(p.Rates.In())/10 || got.GetRates().GetOut() != float64(p.Rates.Out())/10 || got.GetRates().GetFailed() != 1 {
+	if got.GetStart().AsTime().Unix() != 100 || got.GetStart().GetNanos() != 0 || got.GetLength().AsDuration() != 10*time.Second ||
+		got.GetFailureRate() != 0.25 || got.GetTotals().GetSucceeded() != 30 || got.GetRates().GetIn() != float64(p.Rates.In())/10 ||
+		got.GetRates().GetOut() != float64(p.Rates.Out())/10 || got.GetRates().GetFailed() != 1 {
 		t.Errorf("typePeriodProto = %v", got)
 	}
 }

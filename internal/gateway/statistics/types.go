@@ -156,9 +156,9 @@ func (q *typeList) page(all []stats.TypeCount) (names []string, next string) {
 }
 
 func summaryProto(name string, b *stats.TypeBrief, w stats.Window, span time.Duration) *pawlv1.TypeSummary {
-	p := &pawlv1.TypeSummary{Type: name, Queues: b.Queues[:min(len(b.Queues), maxTypeQueues)], Rates: ratesProto(b.Rates, span), FailureRate: failureRate(b.Rates),
-		Totals: countsProto(b.Rates), Wait: latencyProto(&b.Wait), Run: latencyProto(&b.Run), Series: seriesOfTrend(&b.Trend, w.TypeTrendStep()),
-		LastError: b.Last.Error, LastErrorType: b.Last.ErrorType}
+	p := &pawlv1.TypeSummary{Type: name, Queues: b.Queues[:min(len(b.Queues), maxTypeQueues)], Rates: ratesProto(b.Rates, span),
+		FailureRate: failureRate(b.Rates), Totals: countsProto(b.Rates), Wait: latencyProto(&b.Wait), Run: latencyProto(&b.Run),
+		Series: seriesOfTrend(&b.Trend, w.TypeTrendStep()), LastError: b.Last.Error, LastErrorType: b.Last.ErrorType}
 	if !b.Last.At.IsZero() {
 		p.LastFailedAt = timestamppb.New(b.Last.At)
 	}
@@ -206,7 +206,8 @@ func (g *Service) typeStats(ctx context.Context, q stats.TypeQuery, queue string
 			EndedAt: timestamppb.New(time.Unix(s.At, 0)), Failed: s.Failed})
 	}
 	if report.Before != nil { // After comes with it
-		p.Comparison = &pawlv1.Comparison{Around: timestamppb.New(q.Around), Before: typePeriodProto(report.Before), After: typePeriodProto(report.After)}
+		p.Comparison = &pawlv1.Comparison{Around: timestamppb.New(q.Around), Before: typePeriodProto(report.Before),
+			After: typePeriodProto(report.After)}
 	}
 	return p
 }
@@ -227,8 +228,8 @@ func typeStatsProto(r *stats.TypeReport, w stats.Window, missing []verb.Missing)
 	first, total := r.Last-int64(len(r.Rates))+1, r.Total()
 	return &pawlv1.Stats{Window: durationpb.New(time.Duration(w)), Step: durationpb.New(w.TypeStep()),
 		Start:  timestamppb.New(time.Unix(first*int64(w.TypeStep()/time.Second), 0)),
-		Series: seriesProto(r.Rates), Totals: countsProto(total), FailureRate: failureRate(total), Wait: latencyProto(&r.Wait), Run: latencyProto(&r.Run),
-		Failing: failingProto(r.Failing), Missing: convert.MissingProto(missing)}
+		Series: seriesProto(r.Rates), Totals: countsProto(total), FailureRate: failureRate(total), Wait: latencyProto(&r.Wait),
+		Run: latencyProto(&r.Run), Failing: failingProto(r.Failing), Missing: convert.MissingProto(missing)}
 }
 
 func histogramProto(h *stats.LogHistogram) []*pawlv1.HistogramBucket {

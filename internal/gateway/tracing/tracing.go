@@ -131,7 +131,8 @@ func (s enqueueSpans) End(answers []*pawlv1.EnqueueResult, err error) {
 			refused := answers[i].GetError()
 			refuse(span, &task.Error{Code: task.Code(refused.GetCode()), Message: refused.GetMessage()})
 		case answers[i].GetTask() != nil: // else it is on its way to another shard
-			span.SetAttributes(semconv.MessagingMessageID(answers[i].GetTask().GetTaskId()), attrTaskDuplicate.Bool(answers[i].GetTask().GetDuplicate()))
+			span.SetAttributes(semconv.MessagingMessageID(answers[i].GetTask().GetTaskId()),
+				attrTaskDuplicate.Bool(answers[i].GetTask().GetDuplicate()))
 		}
 		span.End()
 	}
@@ -151,8 +152,9 @@ func (g Spans) Cancel(ctx context.Context, v *broker.View, began time.Time) {
 	if g.Tracer == nil || !of.IsValid() {
 		return
 	}
-	start := []trace.SpanStartOption{trace.WithTimestamp(began), trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(broker.SpanAttrs("cancel", v.Queue, v.Type)...),
-		trace.WithAttributes(semconv.MessagingMessageID(v.ID.String()), attrShard.Int64(int64(v.ID.Shard())))}
+	start := []trace.SpanStartOption{trace.WithTimestamp(began), trace.WithSpanKind(trace.SpanKindServer),
+		trace.WithAttributes(broker.SpanAttrs("cancel", v.Queue, v.Type)...), trace.WithAttributes(semconv.MessagingMessageID(v.ID.String()),
+			attrShard.Int64(int64(v.ID.Shard())))}
 	if by := callTrace(ctx); by.IsValid() {
 		start = append(start, trace.WithLinks(trace.Link{SpanContext: by}))
 	}

@@ -48,8 +48,10 @@ func TestUnrecordedSpans(t *testing.T) {
 		t.Errorf("%d spans have ended after End, want 2", idle.ended)
 	}
 	of := traceOf(map[string]string{task.HeaderTraceParent: someTrace})
-	g.pastSpan(of, "wait", &broker.Claimed{Envelope: &schema.Envelope{}, Exec: &schema.Exec{Claim: schema.Claim{Worker: "w"}}}, time.Unix(2, 0), time.Unix(1, 0))
-	repeated := broker.Claimed{Envelope: &schema.Envelope{Headers: map[string]string{task.HeaderTraceParent: someTrace}}, Exec: &schema.Exec{Claim: schema.Claim{Repeated: true}}}
+	g.pastSpan(of, "wait", &broker.Claimed{Envelope: &schema.Envelope{}, Exec: &schema.Exec{Claim: schema.Claim{Worker: "w"}}},
+		time.Unix(2, 0), time.Unix(1, 0))
+	repeated := broker.Claimed{Envelope: &schema.Envelope{Headers: map[string]string{task.HeaderTraceParent: someTrace}},
+		Exec: &schema.Exec{Claim: schema.Claim{Repeated: true}}}
 	g.Claims([]broker.Claimed{repeated}) // the first claim already had its spans
 	held := Holdings{of: map[task.ID]holding{{1}: {trace: of}}}
 	g.Settled(&held, broker.Ack, task.ID{1}, time.Now(), nil)

@@ -63,7 +63,8 @@ func (g Spans) Settle(ctx context.Context, verb string, h *broker.Hold) *settleS
 	if !known {
 		return g.startSettle(ctx, verb, append(attrs, semconv.MessagingSystemKey.String("pawl"), semconv.MessagingOperationName(verb)))
 	}
-	return g.startSettle(ctx, verb+" "+run.Queue, append(append(attrs, broker.SpanAttrs(verb, run.Queue, run.Type)...), attrTaskAttempt.Int(run.Attempt)))
+	return g.startSettle(ctx, verb+" "+run.Queue, append(append(attrs, broker.SpanAttrs(verb, run.Queue, run.Type)...),
+		attrTaskAttempt.Int(run.Attempt)))
 }
 
 // SettleMany is Settle for a call that ends n claims.
@@ -71,7 +72,8 @@ func (g Spans) SettleMany(ctx context.Context, n int) *settleSpan {
 	if g.Tracer == nil {
 		return nil
 	}
-	return g.startSettle(ctx, "settle", []attribute.KeyValue{semconv.MessagingSystemKey.String("pawl"), semconv.MessagingOperationName("settle"), semconv.MessagingBatchMessageCount(n)})
+	return g.startSettle(ctx, "settle", []attribute.KeyValue{semconv.MessagingSystemKey.String("pawl"),
+		semconv.MessagingOperationName("settle"), semconv.MessagingBatchMessageCount(n)})
 }
 
 func (g Spans) startSettle(ctx context.Context, name string, attrs []attribute.KeyValue) *settleSpan {
@@ -79,7 +81,8 @@ func (g Spans) startSettle(ctx context.Context, name string, attrs []attribute.K
 	if !of.IsValid() {
 		return nil
 	}
-	_, span := g.Tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), of), name, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(attrs...))
+	_, span := g.Tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), of), name, trace.WithSpanKind(trace.SpanKindServer),
+		trace.WithAttributes(attrs...))
 	return &settleSpan{span}
 }
 

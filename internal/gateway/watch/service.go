@@ -48,7 +48,8 @@ func (g *Service) WatchEvents(r *pawlv1.WatchEventsRequest, s grpc.ServerStreami
 }
 
 // Watch streams events. It calls open once the request has been validated, and send for each frame.
-func (g *Service) Watch(ctx context.Context, r *pawlv1.WatchEventsRequest, open func(), send func(*pawlv1.WatchEventsResponse) error) error {
+func (g *Service) Watch(ctx context.Context, r *pawlv1.WatchEventsRequest, open func(),
+	send func(*pawlv1.WatchEventsResponse) error) error {
 	w, err := g.newWatcher(ctx, r)
 	if err != nil {
 		return err
@@ -72,7 +73,8 @@ func digestOf(r *pawlv1.WatchEventsRequest) (time.Duration, error) {
 	case err != nil:
 		return 0, err
 	case d < minDigest || d > maxDigest:
-		return 0, task.Invalid("digest", "%s is not between %s and %s", humanize.DurationText(d), humanize.DurationText(minDigest), humanize.DurationText(maxDigest))
+		return 0, task.Invalid("digest", "%s is not between %s and %s", humanize.DurationText(d), humanize.DurationText(minDigest),
+			humanize.DurationText(maxDigest))
 	case r.GetCursor() != "":
 		return 0, task.Invalid("cursor", "a digest has none: it covers what happens from now on")
 	}
@@ -81,7 +83,8 @@ func digestOf(r *pawlv1.WatchEventsRequest) (time.Duration, error) {
 
 // filterOf reads and checks which events a request asks for.
 func filterOf(ctx context.Context, r *pawlv1.WatchEventsRequest, l task.Limits) (f events.Filter, err error) {
-	f = events.Filter{Namespace: callinfo.Namespace(ctx), Since: callinfo.Of(ctx).Began, Queue: r.GetQueue(), Type: r.GetType(), Scope: task.ScopeOf(ctx)}
+	f = events.Filter{Namespace: callinfo.Namespace(ctx), Since: callinfo.Of(ctx).Began, Queue: r.GetQueue(), Type: r.GetType(),
+		Scope: task.ScopeOf(ctx)}
 	for _, n := range []struct{ field, value string }{{"queue", f.Queue}, {"type", f.Type}} {
 		if err := task.CheckName(n.field, n.value, l); err != nil {
 			return f, err

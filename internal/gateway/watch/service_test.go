@@ -22,8 +22,10 @@ import (
 func TestRequestsAreChecked(t *testing.T) {
 	f := newWorld(1)
 	ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
-	for _, bad := range []*pawlv1.WatchEventsRequest{{Cursor: "x"}, {Cursor: convert.EncodeCursor(convert.EventCursor, []byte{1, 2})}, {Kinds: []string{"x"}}, {TaskId: new("x")}, {Queue: new("a\x00b")},
-		{Type: new(strings.Repeat("x", 300))}, {Digest: durationpb.New(minDigest - 1)}, {Digest: durationpb.New(maxDigest + 1)}, {Digest: &durationpb.Duration{Seconds: 1, Nanos: -1}}, {Digest: durationpb.New(time.Millisecond)}, {Digest: durationpb.New(time.Minute)}, {Digest: durationpb.New(-time.Second)},
+	for _, bad := range []*pawlv1.WatchEventsRequest{{Cursor: "x"}, {Cursor: convert.EncodeCursor(convert.EventCursor, []byte{1, 2})},
+		{Kinds: []string{"x"}}, {TaskId: new("x")}, {Queue: new("a\x00b")}, {Type: new(strings.Repeat("x", 300))},
+		{Digest: durationpb.New(minDigest - 1)}, {Digest: durationpb.New(maxDigest + 1)}, {Digest: &durationpb.Duration{Seconds: 1, Nanos: -1}},
+		{Digest: durationpb.New(time.Millisecond)}, {Digest: durationpb.New(time.Minute)}, {Digest: durationpb.New(-time.Second)},
 		{Digest: durationpb.New(time.Second), Cursor: convert.EncodeCursor(convert.EventCursor, []byte{})}} {
 		w, err := f.newWatcher(ctx, bad)
 		if err == nil {
@@ -120,13 +122,15 @@ func TestFilterOfARequest(t *testing.T) {
 	scope := task.Scope{Queues: []string{"mail*"}}
 	ctx, c := callinfo.Begin(task.WithScope(t.Context(), scope), "grpc", "test")
 	c.Namespace, c.Began = "team", time.Unix(7, 0)
-	want := events.Filter{Namespace: "team", Since: c.Began, Queue: "mail", Type: "send", Task: id, Kinds: []events.Kind{"task.*", "queue.paused"}, Scope: scope}
+	want := events.Filter{Namespace: "team", Since: c.Began, Queue: "mail", Type: "send", Task: id, Kinds: []events.Kind{"task.*",
+		"queue.paused"}, Scope: scope}
 	for field, value := range reflect.ValueOf(want).Fields() {
 		if value.IsZero() {
 			t.Errorf("the test does not cover %s", field.Name)
 		}
 	}
-	w, err := newWorld(1).newWatcher(ctx, &pawlv1.WatchEventsRequest{Queue: new("mail"), Type: new("send"), TaskId: new(id.String()), Kinds: []string{"task.*", "queue.paused"}})
+	w, err := newWorld(1).newWatcher(ctx, &pawlv1.WatchEventsRequest{Queue: new("mail"), Type: new("send"), TaskId: new(id.String()),
+		Kinds: []string{"task.*", "queue.paused"}})
 	if err != nil {
 		t.Fatal(err)
 	}

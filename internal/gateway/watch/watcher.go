@@ -65,7 +65,8 @@ func (g *Service) newWatcher(ctx context.Context, r *pawlv1.WatchEventsRequest) 
 	}
 	switch ok, own := g.Streams.TryAcquire(f.Namespace); {
 	case own:
-		return nil, task.Unavailable(longPoll, "namespace %q has %d streams of events open at this node, the maximum", f.Namespace, g.Streams.PerNamespace())
+		return nil, task.Unavailable(longPoll, "namespace %q has %d streams of events open at this node, the maximum", f.Namespace,
+			g.Streams.PerNamespace())
 	case !ok:
 		return nil, task.Unavailable(longPoll, "%d streams of events are open at this node, the maximum", MaxStreams)
 	}
@@ -265,8 +266,9 @@ const (
 )
 
 func protoOf(shard uint32, e *events.Event) *pawlv1.Event {
-	p := &pawlv1.Event{Kind: string(e.Kind), Time: convert.WallProto(e.At), Queue: e.Queue, Type: e.Type, Key: e.Key, State: convert.StateProto(e.State), Attempt: convert.Int32Of(e.Attempt),
-		Worker: e.Worker, Reason: e.Reason, Error: e.Error, Count: e.Count, Shard: shard, Index: e.Index}
+	p := &pawlv1.Event{Kind: string(e.Kind), Time: convert.WallProto(e.At), Queue: e.Queue, Type: e.Type, Key: e.Key,
+		State: convert.StateProto(e.State), Attempt: convert.Int32Of(e.Attempt), Worker: e.Worker, Reason: e.Reason, Error: e.Error,
+		Count: e.Count, Shard: shard, Index: e.Index}
 	switch {
 	case e.Task != task.ID{}:
 		p.TaskId = e.Task.String()

@@ -141,8 +141,9 @@ func TestShardsByKind(t *testing.T) {
 		filter events.Filter
 		want   string
 	}{
-		{events.Filter{}, "[0 1 2]"}, {events.Filter{Kinds: []events.Kind{"queue.paused"}}, "[0]"}, {events.Filter{Kinds: []events.Kind{"task.succeeded"}}, "[1 2]"},
-		{events.Filter{Kinds: []events.Kind{"task.succeeded", "queue.paused"}}, "[0 1 2]"}, {events.Filter{Kinds: []events.Kind{"queue.paused"}, Task: task.NewID(2, 1, 1)}, "[2]"},
+		{events.Filter{}, "[0 1 2]"}, {events.Filter{Kinds: []events.Kind{"queue.paused"}}, "[0]"},
+		{events.Filter{Kinds: []events.Kind{"task.succeeded"}}, "[1 2]"}, {events.Filter{Kinds: []events.Kind{"task.succeeded", "queue.paused"}},
+			"[0 1 2]"}, {events.Filter{Kinds: []events.Kind{"queue.paused"}, Task: task.NewID(2, 1, 1)}, "[2]"},
 	} {
 		if got := fmt.Sprint((&watcher{g: &f.Service, filter: c.filter}).shards()); got != c.want {
 			t.Errorf("filter %+v: shards %s, want %s", c.filter, got, c.want)
@@ -162,7 +163,8 @@ func TestEventsAreEncoded(t *testing.T) {
 		{events.Event{Kind: "schedule.fired", Name: "s"}, &pawlv1.Event{Kind: "schedule.fired", Name: "s"}},
 	} {
 		got := protoOf(3, &c.e)
-		if got.GetShard() != 3 || got.GetKind() != c.want.GetKind() || got.GetTaskId() != c.want.GetTaskId() || got.GetOperationId() != c.want.GetOperationId() || got.GetName() != c.want.GetName() {
+		if got.GetShard() != 3 || got.GetKind() != c.want.GetKind() || got.GetTaskId() != c.want.GetTaskId() ||
+			got.GetOperationId() != c.want.GetOperationId() || got.GetName() != c.want.GetName() {
 			t.Errorf("protoOf(%+v) = %v", c.e, got)
 		}
 	}
@@ -174,9 +176,13 @@ func TestEventsAreEncoded(t *testing.T) {
 	}
 	for _, reset := range []bool{false, true} {
 		w, frame := &watcher{cursor: newCursorLine(nil)}, (*pawlv1.WatchEventsResponse)(nil)
-		err := w.sendPage(shardPage{1, events.Page{Next: events.Place{Index: 9}, Reset: reset}}, func(r *pawlv1.WatchEventsResponse) error { frame = r; return nil })
+		err := w.sendPage(shardPage{1, events.Page{Next: events.Place{Index: 9}, Reset: reset}}, func(r *pawlv1.WatchEventsResponse) error {
+			frame = r
+			return nil
+		})
 		behind := newCursorLine(events.Places{1: {Index: 9}}).text()
-		if err != nil || w.text() != behind || reset && (len(frame.GetEvents()) != 1 || frame.Events[0].Cursor != behind || frame.Cursor != behind) || !reset && frame != nil {
+		if err != nil || w.text() != behind || reset && (len(frame.GetEvents()) != 1 || frame.Events[0].Cursor != behind ||
+			frame.Cursor != behind) || !reset && frame != nil {
 			t.Errorf("empty page, reset %t: cursor %q, want %q; frame %v (%v)", reset, w.text(), behind, frame, err)
 		}
 	}
@@ -210,23 +216,26 @@ func TestFailedSend(t *testing.T) {
 			nth    int // number of the frame that fails
 			event  bool
 			after  time.Duration
-		}{"the first": {"", 1, false, 0}, "behind a cursor": {start, 2, false, 0}, "what happens": {"", 2, true, time.Second}, "a beat": {"", 2, false, heartbeat}} {
+		}{"the first": {"", 1, false, 0}, "behind a cursor": {start, 2, false, 0}, "what happens": {"", 2, true, time.Second},
+			"a beat": {"", 2, false, heartbeat}} {
 			sent, began, opened := 0, time.Now(), false
 			if c.event {
 				go func() { time.Sleep(time.Second); f.rings.Happen(1, "c") }()
 			}
-			err := f.Watch(ctx, &pawlv1.WatchEventsRequest{Cursor: c.cursor, Kinds: []string{"task.*"}}, func() { opened = true }, func(*pawlv1.WatchEventsResponse) error {
-				if sent++; sent == c.nth {
-					return stop
-				}
-				return nil
-			})
+			err := f.Watch(ctx, &pawlv1.WatchEventsRequest{Cursor: c.cursor, Kinds: []string{"task.*"}}, func() { opened = true },
+				func(*pawlv1.WatchEventsResponse) error {
+					if sent++; sent == c.nth {
+						return stop
+					}
+					return nil
+				})
 			if took := time.Since(began); err != stop || sent != c.nth || !opened || took.Truncate(100*time.Millisecond) != c.after {
 				t.Errorf("%s: %v after %d frames and %v, want %v", what, err, sent, took, c.after)
 			}
 		}
 		close(f.draining)
-		if err := f.Watch(ctx, &pawlv1.WatchEventsRequest{}, func() {}, func(*pawlv1.WatchEventsResponse) error { return nil }); !errors.Is(err, task.ErrUnavailable) {
+		if err := f.Watch(ctx, &pawlv1.WatchEventsRequest{}, func() {}, func(*pawlv1.WatchEventsResponse) error { return nil }); !errors.Is(err,
+			task.ErrUnavailable) {
 			t.Errorf("Watch while the node stops: %v, want unavailable", err)
 		}
 		if n := f.Streams.InUse(); n != 0 {
@@ -287,10 +296,11 @@ func TestChangesInPlace(t *testing.T) {
 		defer leave()
 		ctx, _ = callinfo.Begin(ctx, "grpc", "test")
 		told := 0
-		_ = f.Watch(ctx, &pawlv1.WatchEventsRequest{Digest: durationpb.New(minDigest), Kinds: []string{"task.*"}}, func() {}, func(r *pawlv1.WatchEventsResponse) error {
-			told += len(r.GetEvents())
-			return nil
-		})
+		_ = f.Watch(ctx, &pawlv1.WatchEventsRequest{Digest: durationpb.New(minDigest), Kinds: []string{"task.*"}}, func() {},
+			func(r *pawlv1.WatchEventsResponse) error {
+				told += len(r.GetEvents())
+				return nil
+			})
 		if told != 1 {
 			t.Errorf("%d changes were reported, want 1", told)
 		}
@@ -314,8 +324,11 @@ func TestPanic(t *testing.T) {
 		f.Source, f.Log = panickyEvents{f.rings}, slog.New(slog.NewTextHandler(lines, nil))
 		ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
 		began := time.Now()
-		err := f.Watch(ctx, &pawlv1.WatchEventsRequest{Kinds: []string{"task.*"}}, func() {}, func(*pawlv1.WatchEventsResponse) error { return nil })
-		if !errors.Is(err, context.Canceled) || time.Since(began) != 0 || strings.Count(lines.String(), "a stream of events failed with an internal error") != 1 {
+		err := f.Watch(ctx, &pawlv1.WatchEventsRequest{Kinds: []string{"task.*"}}, func() {}, func(*pawlv1.WatchEventsResponse) error {
+			return nil
+		})
+		if !errors.Is(err, context.Canceled) || time.Since(began) != 0 ||
+			strings.Count(lines.String(), "a stream of events failed with an internal error") != 1 {
 			t.Errorf("Watch ended with %v after %v, log is %s", err, time.Since(began), lines)
 		}
 	})
@@ -342,12 +355,17 @@ func (f *flickering) Events(ctx context.Context, shard uint32, q events.Query) (
 func TestSilentShardsAreRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newWorld(1)
-		shards := &flickering{rings: f.rings, began: time.Now(), light: func(since time.Duration) bool { return since >= 9*time.Second && since < 12*time.Second }}
+		shards := &flickering{rings: f.rings, began: time.Now(), light: func(since time.Duration) bool {
+			return since >= 9*time.Second &&
+				since < 12*time.Second
+		}}
 		f.Source = shards
 		ctx, leave := context.WithTimeout(t.Context(), 26*time.Second)
 		defer leave()
 		ctx, _ = callinfo.Begin(ctx, "grpc", "test")
-		err := f.Watch(ctx, &pawlv1.WatchEventsRequest{Kinds: []string{"task.*"}}, func() {}, func(*pawlv1.WatchEventsResponse) error { return nil })
+		err := f.Watch(ctx, &pawlv1.WatchEventsRequest{Kinds: []string{"task.*"}}, func() {}, func(*pawlv1.WatchEventsResponse) error {
+			return nil
+		})
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Watch ended with %v, want deadline exceeded", err)
 		}
@@ -376,10 +394,11 @@ func TestBeats(t *testing.T) {
 			f.rings.Happen(1, "a")
 		}()
 		began, got := time.Now(), ""
-		_ = f.Watch(ctx, &pawlv1.WatchEventsRequest{Queue: new("a"), Kinds: []string{"task.*"}}, func() {}, func(r *pawlv1.WatchEventsResponse) error {
-			got += fmt.Sprintf("%d at %v; ", len(r.GetEvents()), time.Since(began).Round(time.Second))
-			return nil
-		})
+		_ = f.Watch(ctx, &pawlv1.WatchEventsRequest{Queue: new("a"), Kinds: []string{"task.*"}}, func() {},
+			func(r *pawlv1.WatchEventsResponse) error {
+				got += fmt.Sprintf("%d at %v; ", len(r.GetEvents()), time.Since(began).Round(time.Second))
+				return nil
+			})
 		if want := "0 at 0s; 0 at 15s; 1 at 25s; 0 at 40s; 0 at 55s; "; got != want {
 			t.Errorf("frames %s, want %s", got, want)
 		}
@@ -398,10 +417,11 @@ func TestBeats(t *testing.T) {
 			ctx, _ = callinfo.Begin(ctx, "grpc", "test")
 			go func() { time.Sleep(10 * time.Second); c.happens(f.rings) }()
 			began, got := time.Now(), ""
-			_ = f.Watch(ctx, &pawlv1.WatchEventsRequest{Digest: c.digest, Kinds: []string{"task.*"}}, func() {}, func(r *pawlv1.WatchEventsResponse) error {
-				got += fmt.Sprintf("%d at %v; ", len(r.GetEvents()), time.Since(began).Round(time.Second))
-				return nil
-			})
+			_ = f.Watch(ctx, &pawlv1.WatchEventsRequest{Digest: c.digest, Kinds: []string{"task.*"}}, func() {},
+				func(r *pawlv1.WatchEventsResponse) error {
+					got += fmt.Sprintf("%d at %v; ", len(r.GetEvents()), time.Since(began).Round(time.Second))
+					return nil
+				})
 			if want := "0 at 0s; 1 at 10s; 0 at 25s; "; got != want {
 				t.Errorf("with %s: frames %s, want %s", what, got, want)
 			}

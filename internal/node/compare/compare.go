@@ -137,8 +137,8 @@ func (c *Comparer) compareNext(ctx context.Context) {
 	}
 }
 
-// takeTurn compares the next range of a shard. It returns false if there is nothing to compare. A comparison that takes longer than turnTime goes on while
-// others have their turns.
+// takeTurn compares the next range of a shard. It returns false if there is nothing to compare. A comparison that takes
+// longer than turnTime goes on while others have their turns.
 func (c *Comparer) takeTurn(ctx context.Context, r Replica) bool {
 	p := c.passes[r.ID]
 	if p == nil {
@@ -251,8 +251,8 @@ func (c *Comparer) judge(r Replica, p *pass, hashes map[uint64]shard.Hash) {
 			maps.Copy(now, *before)
 		}
 		if _, told := now[replica]; !told {
-			c.Logger.Error("a replica differs from the others", "shard", r.ID, "replica", shard.ReplicaName(r.ID, replica), "node", c.NodeName(replica),
-				"index", f.Index, "most_others_agree", f.Apart)
+			c.Logger.Error("a replica differs from the others", "shard", r.ID, "replica", shard.ReplicaName(r.ID, replica), "node",
+				c.NodeName(replica), "index", f.Index, "most_others_agree", f.Apart)
 		}
 		now[replica] = f
 		r.Differing.set(now)

@@ -15,17 +15,18 @@ func TestWhoDiffers(t *testing.T) {
 		hashes map[uint64]shard.Hash
 		want   map[uint64]Finding
 	}{
-		"none":                  {nil, map[uint64]Finding{}},
-		"one":                   {map[uint64]shard.Hash{1: a}, map[uint64]Finding{}},
-		"all equal":             {map[uint64]shard.Hash{1: a, 2: a, 3: a}, map[uint64]Finding{}},
-		"one of three":          {map[uint64]shard.Hash{1: a, 2: b, 3: a}, map[uint64]Finding{2: apart}},
-		"the leader's":          {map[uint64]shard.Hash{1: b, 2: a, 3: a}, map[uint64]Finding{1: apart}},
-		"only its end":          {map[uint64]shard.Hash{1: a, 2: a, 3: c}, map[uint64]Finding{3: apart}},
-		"two of two":            {map[uint64]shard.Hash{1: a, 2: b}, map[uint64]Finding{1: torn, 2: torn}},
-		"all of three":          {map[uint64]shard.Hash{1: a, 2: b, 3: c}, map[uint64]Finding{1: torn, 2: torn, 3: torn}},
-		"two and two":           {map[uint64]shard.Hash{1: a, 2: b, 3: a, 4: b}, map[uint64]Finding{1: torn, 2: torn, 3: torn, 4: torn}},
-		"two of five, unequal":  {map[uint64]shard.Hash{1: a, 2: b, 3: a, 4: c, 5: a}, map[uint64]Finding{2: apart, 4: apart}},
-		"three of five, spread": {map[uint64]shard.Hash{1: a, 2: b, 3: a, 4: c, 5: b}, map[uint64]Finding{1: torn, 2: torn, 3: torn, 4: torn, 5: torn}},
+		"none":                 {nil, map[uint64]Finding{}},
+		"one":                  {map[uint64]shard.Hash{1: a}, map[uint64]Finding{}},
+		"all equal":            {map[uint64]shard.Hash{1: a, 2: a, 3: a}, map[uint64]Finding{}},
+		"one of three":         {map[uint64]shard.Hash{1: a, 2: b, 3: a}, map[uint64]Finding{2: apart}},
+		"the leader's":         {map[uint64]shard.Hash{1: b, 2: a, 3: a}, map[uint64]Finding{1: apart}},
+		"only its end":         {map[uint64]shard.Hash{1: a, 2: a, 3: c}, map[uint64]Finding{3: apart}},
+		"two of two":           {map[uint64]shard.Hash{1: a, 2: b}, map[uint64]Finding{1: torn, 2: torn}},
+		"all of three":         {map[uint64]shard.Hash{1: a, 2: b, 3: c}, map[uint64]Finding{1: torn, 2: torn, 3: torn}},
+		"two and two":          {map[uint64]shard.Hash{1: a, 2: b, 3: a, 4: b}, map[uint64]Finding{1: torn, 2: torn, 3: torn, 4: torn}},
+		"two of five, unequal": {map[uint64]shard.Hash{1: a, 2: b, 3: a, 4: c, 5: a}, map[uint64]Finding{2: apart, 4: apart}},
+		"three of five, spread": {map[uint64]shard.Hash{1: a, 2: b, 3: a, 4: c, 5: b}, map[uint64]Finding{1: torn, 2: torn, 3: torn,
+			4: torn, 5: torn}},
 	} {
 		if got := differ(test.hashes); !maps.Equal(got, test.want) {
 			t.Errorf("%s: got %v, want %v", name, got, test.want)

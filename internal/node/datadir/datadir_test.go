@@ -46,7 +46,8 @@ func TestIdentityIsKept(t *testing.T) {
 			t.Errorf("%s: read %+v, %v, want %+v", x.what, got, err, b.Read())
 		}
 	}
-	if want := (map[uint32]Holding{0: {Replica: 1, Founder: true}, 1: {Replica: 1, Founder: true}, 2: {Replica: 1, Founder: true, Ran: true}}); b.Read().Node != 7 ||
+	if want := (map[uint32]Holding{0: {Replica: 1, Founder: true}, 1: {Replica: 1, Founder: true}, 2: {Replica: 1, Founder: true,
+		Ran: true}}); b.Read().Node != 7 ||
 		b.Read().Aside != "" || b.Read().Others || !b.Read().Recovering || !reflect.DeepEqual(b.Read().Replicas, want) {
 		t.Errorf("at last it is %+v", b.Read())
 	}
@@ -132,7 +133,8 @@ func TestDamageIsNoted(t *testing.T) {
 		switch found := next.FoundDamage(); {
 		case !x.found && found != nil:
 			t.Errorf("%+v: found %v", x, found)
-		case x.found && (!errors.As(found, &damage) || damage.File != "a" || damage.What != x.what || !strings.Contains(damage.Reason, DamageFile)):
+		case x.found && (!errors.As(found, &damage) || damage.File != "a" || damage.What != x.what ||
+			!strings.Contains(damage.Reason, DamageFile)):
 			t.Errorf("%+v: found %v", x, found)
 		}
 		if !x.found {
@@ -150,7 +152,8 @@ func TestDamageIsNoted(t *testing.T) {
 		t.Errorf("another error is returned as %v, and found is %v", err, d.FoundDamage())
 	}
 	memory := &Dir{FS: vfs.Default, Path: t.TempDir(), InMemory: true, Logger: quiet}
-	if err := memory.NoteDamage(&ondisk.DamageError{What: "log"}, true); strings.Contains(err.Error(), "start it again") || memory.FoundDamage() != nil {
+	if err := memory.NoteDamage(&ondisk.DamageError{What: "log"}, true); strings.Contains(err.Error(), "start it again") ||
+		memory.FoundDamage() != nil {
 		t.Errorf("in memory it says %v, and found is %v", err, memory.FoundDamage())
 	}
 }

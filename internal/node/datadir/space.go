@@ -50,7 +50,8 @@ func (r *Space) Check() error {
 		r.short.Store(err == nil && free < r.Min)
 	}
 	if r.short.Load() {
-		return task.Unavailable(5*time.Second, "the disk of node %s has less than %d MiB free (--min-free): no new tasks are accepted, existing ones continue", r.Node, r.Min>>20)
+		return task.Unavailable(5*time.Second, "the disk of node %s has less than %d MiB free (--min-free): no new tasks are accepted, "+
+			"existing ones continue", r.Node, r.Min>>20)
 	}
 	return nil
 }
@@ -129,7 +130,8 @@ func (r *Space) CheckFull() bool {
 	full, changed := r.isFull(time.Now())
 	switch {
 	case full && changed:
-		r.Logger.Error("the disk has less than --min-free left: no new tasks are accepted here, and other nodes take over the shards of this one, if they have room",
+		r.Logger.Error("the disk has less than --min-free left: no new tasks are accepted here, and other nodes take over the shards of this "+
+			"one, if they have room",
 			"dir", r.Dir, "min_free_bytes", r.Min)
 	case changed:
 		r.Logger.Info("the disk has room again", "dir", r.Dir, "min_free_bytes", r.Min)

@@ -15,12 +15,14 @@ import (
 func TestNoRoomForState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
-		r := &Space{Node: "n1", Min: 100 << 20, Free: func(string) (int64, error) { return 500 << 20, nil }, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+		r := &Space{Node: "n1", Min: 100 << 20, Free: func(string) (int64, error) { return 500 << 20, nil },
+			Logger: slog.New(slog.NewTextHandler(&log, nil))}
 		if err := r.MustHold(1, 400<<20); err != nil || len(r.NoRoom()) != 0 {
 			t.Errorf("what fits exactly is refused: %v", err)
 		}
 		for range 3 {
-			if err := r.MustHold(2, 400<<20+1); err == nil || err.Error() != "the disk of node n1 has 500 MiB free: the state of shard 2 takes 400 MiB, and 100 MiB must stay free (--min-free)" {
+			if err := r.MustHold(2, 400<<20+1); err == nil ||
+				err.Error() != "the disk of node n1 has 500 MiB free: the state of shard 2 takes 400 MiB, and 100 MiB must stay free (--min-free)" {
 				t.Errorf("a byte more: %v", err)
 			}
 		}

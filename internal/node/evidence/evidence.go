@@ -1,7 +1,7 @@
 // Package evidence records what a node knows of who used it: visitors who logged in, callers and nodes that were refused.
 //
-// It writes to the node's trail and, in counts, to the cluster's audit log. It also exports the entries of that log. It knows neither requests
-// nor how they are refused.
+// It writes to the node's trail and, in counts, to the cluster's audit log. It also exports the entries of that log. It
+// knows neither requests nor how they are refused.
 package evidence
 
 import (
@@ -33,8 +33,8 @@ func (r Recorder) LoggedIn(host string, me *admin.Identity) {
 	if me.AllNamespaces {
 		who.Namespace = auth.AllNamespaces
 	}
-	r.Trail.Record(trail.Event{Kind: trail.Login, Actor: who.Actor(), Token: who.Namespace + "/" + who.Name, Namespace: me.Namespace, Interface: task.InterfaceUI,
-		Address: host, Outcome: "ok"})
+	r.Trail.Record(trail.Event{Kind: trail.Login, Actor: who.Actor(), Token: who.Namespace + "/" + who.Name, Namespace: me.Namespace,
+		Interface: task.InterfaceUI, Address: host, Outcome: "ok"})
 }
 
 // RefusedNode counts and records the refusal of a node that is not a member, under the name that it gave itself and the one that its
@@ -68,8 +68,9 @@ func (r Recorder) NoteRefusals(ctx context.Context) {
 			continue
 		}
 		since := func(f auth.Failure) uint64 { return now[f] - reported[f] }
-		seen := tokens.Refusals{NoToken: since(auth.FailedNone), Malformed: since(auth.FailedForm), Unknown: since(auth.FailedUnknown), Expired: since(auth.FailedExpired),
-			Denied: since(auth.FailedRights), Signature: since(auth.FailedSignature), NoMember: since(auth.FailedNode)}
+		seen := tokens.Refusals{NoToken: since(auth.FailedNone), Malformed: since(auth.FailedForm), Unknown: since(auth.FailedUnknown),
+			Expired: since(auth.FailedExpired), Denied: since(auth.FailedRights), Signature: since(auth.FailedSignature),
+			NoMember: since(auth.FailedNode)}
 		by := task.Author{Name: r.Node, Interface: task.InterfaceNode, Address: source}
 		if _, err := tokens.NoteRefusals.Call(ctx, r.Verbs, tokens.RefusalsSeen{By: by, Refusals: seen}); err == nil {
 			reported = now

@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// exportEvery is how often a node looks whether the shards that it leads have entries to export, and exportBatch how many it sends together.
+	// exportEvery is how often a node looks whether the shards that it leads have entries to export, and exportBatch how
+	// many it sends together.
 	exportEvery = 5 * time.Second
 	exportBatch = 500
 	// shardTime bounds a read or a write of a shard.
@@ -102,11 +103,13 @@ func (r Recorder) exportSome(ctx context.Context, s compare.Replica) (n int, err
 // recordOf returns the form in which an entry is sent. The shard and the number identify it.
 func recordOf(shard uint32, e *audit.Entry) slog.Record {
 	r := slog.NewRecord(e.At.Time(), slog.LevelInfo, "an operator made a change", 0)
-	r.AddAttrs(slog.String("event", "changes"), slog.Int64("shard", int64(shard)), slog.Int64("seq", int64(e.Seq)), // #nosec G115 -- counted from 1
+	r.AddAttrs(slog.String("event", "changes"), slog.Int64("shard", int64(shard)),
+		slog.Int64("seq", int64(e.Seq)), // #nosec G115 -- counted from 1
 		slog.String("action", string(e.Action)))
 	for _, a := range []struct{ name, value string }{
-		{"actor", e.By.Name}, {"reason", e.By.Reason}, {"namespace", e.Namespace}, {"interface", string(e.By.Interface)}, {"address", e.By.Address},
-		{"target_kind", string(e.Target.Kind)}, {"target", e.Target.Name}, {"queue", e.Queue}, {"before", string(e.Before)}, {"after", string(e.After)},
+		{"actor", e.By.Name}, {"reason", e.By.Reason}, {"namespace", e.Namespace}, {"interface", string(e.By.Interface)},
+		{"address", e.By.Address}, {"target_kind", string(e.Target.Kind)}, {"target", e.Target.Name}, {"queue", e.Queue},
+		{"before", string(e.Before)}, {"after", string(e.After)},
 	} {
 		if a.value != "" {
 			r.AddAttrs(slog.String(a.name, a.value))

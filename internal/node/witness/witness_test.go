@@ -18,7 +18,8 @@ func TestWitnessOfTwoProcesses(t *testing.T) {
 		node  uint32
 		run   string
 		twice bool
-	}{{3, "a", false}, {3, "a", false}, {3, "", false}, {3, "b", false}, {4, "a", false}, {3, "", false}, {3, "b", false}, {3, "a", true}, {3, "b", false}, {3, "a", true}, {3, "c", false}, {3, "b", true}} {
+	}{{3, "a", false}, {3, "a", false}, {3, "", false}, {3, "b", false}, {4, "a", false}, {3, "", false}, {3, "b", false}, {3, "a", true},
+		{3, "b", false}, {3, "a", true}, {3, "c", false}, {3, "b", true}} {
 		if known := w.Note("cluster", c.node, Told{Run: c.run}); known.Twice != c.twice {
 			t.Errorf("%d: node %d tells as %q: %v", i, c.node, c.run, known.Twice)
 		}

@@ -27,7 +27,8 @@ func (c *Claims) settleHere(ctx context.Context, shard uint32, calls []broker.Se
 }
 
 // Claim claims tasks of one shard, waiting up to wait for the first, whichever nodes lead the shard meanwhile.
-func (c *Claims) Claim(ctx context.Context, shard uint32, call broker.ClaimCall, wait time.Duration) ([]broker.Claimed, broker.Stamp, error) {
+func (c *Claims) Claim(ctx context.Context, shard uint32, call broker.ClaimCall, wait time.Duration) ([]broker.Claimed,
+	broker.Stamp, error) {
 	return c.claimBy(ctx, 0, shard, call, wait)
 }
 
@@ -36,7 +37,8 @@ func (c *Claims) ClaimNow(ctx context.Context, shard uint32, call broker.ClaimCa
 	return c.claimBy(ctx, briefTime, shard, call, 0)
 }
 
-func (c *Claims) claimBy(ctx context.Context, patience time.Duration, shard uint32, call broker.ClaimCall, wait time.Duration) ([]broker.Claimed, broker.Stamp, error) {
+func (c *Claims) claimBy(ctx context.Context, patience time.Duration, shard uint32, call broker.ClaimCall,
+	wait time.Duration) ([]broker.Claimed, broker.Stamp, error) {
 	if !c.forward.Leads(shard) {
 		return c.claimRemote(ctx, patience, shard, call, wait)
 	}
@@ -48,7 +50,8 @@ func (c *Claims) claimBy(ctx context.Context, patience time.Duration, shard uint
 	return c.claimRemote(ctx, patience, shard, call, max(time.Until(deadline), 0))
 }
 
-func (c *Claims) claimRemote(ctx context.Context, patience time.Duration, shard uint32, call broker.ClaimCall, wait time.Duration) ([]broker.Claimed, broker.Stamp, error) {
+func (c *Claims) claimRemote(ctx context.Context, patience time.Duration, shard uint32, call broker.ClaimCall,
+	wait time.Duration) ([]broker.Claimed, broker.Stamp, error) {
 	own := call.ClaimKey == ""
 	if own {
 		call.ClaimKey = "way/" + rand.Text()

@@ -84,7 +84,8 @@ func TestTooManyRemoteClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		f := newRemote(t, &log)
-		f.claims, f.byShard, f.links, f.running = make(map[task.ClaimID]remoteClaim, maxRemoteClaims), map[uint32]*shardClaims{}, map[uint32]*link{}, true
+		f.claims, f.byShard, f.links, f.running = make(map[task.ClaimID]remoteClaim, maxRemoteClaims), map[uint32]*shardClaims{},
+			map[uint32]*link{}, true
 		for n := range maxRemoteClaims - 1 {
 			f.claims[task.ClaimID{Task: task.NewID(2, 1, uint64(n))}] = remoteClaim{}
 		}

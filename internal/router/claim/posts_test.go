@@ -35,11 +35,12 @@ func (p *places) Replicas(uint32) []uint32                 { return p.replicas }
 func newPlaced(t *testing.T, p *places) *remoteClaims {
 	f := forward.New(forward.Config{Node: 1, Parts: &verb.Parts{}, Broker: p, Map: p, Logger: slog.New(slog.DiscardHandler)})
 	t.Cleanup(f.Close)
-	return &remoteClaims{forward: f, log: slog.New(slog.DiscardHandler), claims: map[task.ClaimID]remoteClaim{}, byShard: map[uint32]*shardClaims{}, links: map[uint32]*link{}}
+	return &remoteClaims{forward: f, log: slog.New(slog.DiscardHandler), claims: map[task.ClaimID]remoteClaim{},
+		byShard: map[uint32]*shardClaims{}, links: map[uint32]*link{}}
 }
 
-// Claims belong to the leader. If it has just failed, or none is known, they stay where they are, or go to a replica that is neither this node
-// nor the one that failed, each in turn.
+// Claims belong to the leader. If it has just failed, or none is known, they stay where they are, or go to a replica
+// that is neither this node nor the one that failed, each in turn.
 func TestClaimDestinations(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -93,7 +94,8 @@ func TestClaimsMove(t *testing.T) {
 	p.node = 2
 	f.put(w, broker.Hold{ID: unsent})
 	f.move(p, 3)
-	if len(old.gone) != 1 || old.gone[0].ID != sent || len(old.added) != 0 || p.node != 3 || !next.added[task.ClaimID{Task: sent}] || !next.added[task.ClaimID{Task: unsent}] || len(next.gone) != 0 {
+	if len(old.gone) != 1 || old.gone[0].ID != sent || len(old.added) != 0 || p.node != 3 || !next.added[task.ClaimID{Task: sent}] ||
+		!next.added[task.ClaimID{Task: unsent}] || len(next.gone) != 0 {
 		t.Errorf("the first node has %+v to remove and %v to add, the second %v", old.gone, old.added, next.added)
 	}
 }
@@ -268,7 +270,8 @@ func TestLostClaimIsSoughtUntilLeaseEnds(t *testing.T) {
 			}
 			time.Sleep(2 * time.Millisecond)
 			synctest.Wait()
-			if n := len(a.claims); claims.Abandoned() != 0 || strings.Count(log.String(), "wait for the end of their leases") != 1 || n < int(c.want/time.Second) || n > int(c.want/time.Second)+1 {
+			if n := len(a.claims); claims.Abandoned() != 0 || strings.Count(log.String(), "wait for the end of their leases") != 1 ||
+				n < int(c.want/time.Second) || n > int(c.want/time.Second)+1 {
 				t.Errorf("a lease of %v: after %v and %d tries the log is %s", c.lease, c.want, n, log)
 			}
 		})
@@ -287,10 +290,12 @@ func TestLostClaimIsReleased(t *testing.T) {
 			claims.Abandon(1, broker.ClaimCall{Namespace: "ns", ClaimKey: "k", Queues: []broker.Share{{Queue: "q"}}})
 			time.Sleep(3 * time.Second)
 			synctest.Wait()
-			if len(a.claims) != 3 || a.claims[2].ClaimKey != "k" || a.claims[2].Namespace != "ns" || a.claims[2].Queues != nil || a.claims[2].Max != task.MaxClaim {
+			if len(a.claims) != 3 || a.claims[2].ClaimKey != "k" || a.claims[2].Namespace != "ns" || a.claims[2].Queues != nil ||
+				a.claims[2].Max != task.MaxClaim {
 				t.Errorf("the calls are %+v", a.claims)
 			}
-			if settled := slices.Concat(a.calls...); len(settled) != want || n > 0 && (settled[n-1].Verb != broker.Release || settled[n-1].Hold.Token.Fence != uint64(n) || settled[n-1].Hold.Namespace != "ns") {
+			if settled := slices.Concat(a.calls...); len(settled) != want || n > 0 && (settled[n-1].Verb != broker.Release ||
+				settled[n-1].Hold.Token.Fence != uint64(n) || settled[n-1].Hold.Namespace != "ns") {
 				t.Errorf("of %d claims these are settled: %+v", n, settled)
 			}
 			if said := strings.Contains(log.String(), "were given back"); said != (n > 0) || claims.Abandoned() != 0 {
@@ -351,7 +356,8 @@ func TestFailingClaimsHoldUpNoOthers(t *testing.T) {
 
 // Close waits for lost claims to be given back, but not for long. No more than a bound are looked for at a time.
 func TestCloseWaitsForLostClaims(t *testing.T) {
-	for busy, most := range map[int][2]time.Duration{0: {0, 0}, 1: {time.Second, 1020 * time.Millisecond}, 2: {2 * time.Second, 2010 * time.Millisecond}} {
+	for busy, most := range map[int][2]time.Duration{0: {0, 0}, 1: {time.Second, 1020 * time.Millisecond},
+		2: {2 * time.Second, 2010 * time.Millisecond}} {
 		synctest.Test(t, func(t *testing.T) {
 			claims, log := newLocal(t, &localBroker{})
 			count := func(n int) {
@@ -367,7 +373,8 @@ func TestCloseWaitsForLostClaims(t *testing.T) {
 				t.Errorf("with %d lost claims Close took %v, want %v", busy, took, most)
 			}
 			count(100_000 - claims.Abandoned())
-			if claims.Abandon(1, broker.ClaimCall{}); strings.Count(log.String(), "too many are looked after") != 1 || claims.Abandoned() != 100_000 {
+			if claims.Abandon(1, broker.ClaimCall{}); strings.Count(log.String(), "too many are looked after") != 1 ||
+				claims.Abandoned() != 100_000 {
 				t.Errorf("beyond the bound, the log is %s", log)
 			}
 			time.Sleep(time.Second)
@@ -380,10 +387,12 @@ func TestLeaderRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &localBroker{errs: []error{task.Invalid("max", "is bad")}, got: []broker.Claimed{{}}}
 		claims, _ := newLocal(t, a)
-		if got, _, err := claims.Claim(context.Background(), 1, broker.ClaimCall{}, time.Minute); !errors.Is(err, task.ErrInvalidArgument) || got != nil || len(a.claims) != 1 {
+		if got, _, err := claims.Claim(context.Background(), 1, broker.ClaimCall{}, time.Minute); !errors.Is(err, task.ErrInvalidArgument) ||
+			got != nil || len(a.claims) != 1 {
 			t.Errorf("got %v, %v after %d calls", got, err, len(a.claims))
 		}
-		if got, _, err := claims.Claim(context.Background(), 1, broker.ClaimCall{}, time.Minute); err != nil || len(got) != 1 || a.claims[1].ClaimKey != "" {
+		if got, _, err := claims.Claim(context.Background(), 1, broker.ClaimCall{}, time.Minute); err != nil || len(got) != 1 ||
+			a.claims[1].ClaimKey != "" {
 			t.Errorf("got %v, %v by %+v", got, err, a.claims)
 		}
 		if err := claims.Await(context.Background(), 1, broker.ClaimCall{}); !errors.Is(err, task.ErrInvalidArgument) || claims.Watches() != 0 {
@@ -444,8 +453,9 @@ func (h *localWatch) Remove(id task.ID, t task.Token) bool {
 }
 func (h *localWatch) Close() {}
 
-// While a claim is given to the local broker, because this node leads its shard now, its holder may remove it, or close the watch: then neither the
-// broker nor the other nodes' claims keep it. Otherwise it is kept in one of the two, whether the broker takes it or not.
+// While a claim is given to the local broker, because this node leads its shard now, its holder may remove it, or close
+// the watch: then neither the broker nor the other nodes' claims keep it. Otherwise it is kept in one of the two,
+// whether the broker takes it or not.
 func TestClaimsBecomeLocal(t *testing.T) {
 	h := broker.Hold{ID: task.NewID(1, 1, 1), Token: task.Token{Fence: 4}}
 	for name, c := range map[string]struct {
@@ -476,13 +486,14 @@ func TestClaimsBecomeLocal(t *testing.T) {
 		}
 		f.madeLocal(local[0], c.accepted)
 		if len(here.held) != c.local || len(f.claims) != c.remote || len(w.remote) != c.remote || len(f.given) != 0 {
-			t.Errorf("%s: the broker has %d, other nodes' claims are %d, %d are on their way; want %d, %d and none", name, len(here.held), len(f.claims), len(f.given), c.local, c.remote)
+			t.Errorf("%s: the broker has %d, other nodes' claims are %d, %d are on their way; want %d, %d and none", name, len(here.held),
+				len(f.claims), len(f.given), c.local, c.remote)
 		}
 	}
 }
 
-// A claim may have several watches on a node, and a task several claims: each is removed by itself, and the node where the claim is posted forgets it
-// with its last watch. A loss is reported to all watches of the claim.
+// A claim may have several watches on a node, and a task several claims: each is removed by itself, and the node where
+// the claim is posted forgets it with its last watch. A loss is reported to all watches of the claim.
 func TestWatchesOfOneClaim(t *testing.T) {
 	f := newPlaced(t, &places{leader: 2})
 	lost := 0
@@ -501,7 +512,8 @@ func TestWatchesOfOneClaim(t *testing.T) {
 	f.byShard[1].node = 2
 	clear(l.added) // they have been sent
 	if f.remove(one, old.ID, old.Token); len(f.claims) != 2 || len(l.gone) != 0 || len(one.remote) != 1 || len(two.remote) != 2 {
-		t.Errorf("one of two watches was removed: %d claims are left, %d to be removed there, %d and %d watched", len(f.claims), len(l.gone), len(one.remote), len(two.remote))
+		t.Errorf("one of two watches was removed: %d claims are left, %d to be removed there, %d and %d watched", len(f.claims), len(l.gone),
+			len(one.remote), len(two.remote))
 	}
 	if f.remove(two, old.ID, old.Token); len(f.claims) != 1 || len(l.gone) != 1 || l.gone[0] != old {
 		t.Errorf("both were removed: %d claims are left, to be removed there are %+v", len(f.claims), l.gone)

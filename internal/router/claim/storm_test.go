@@ -15,9 +15,9 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Claims are watched, removed and settled through both of two nodes at the same time, while the leader changes and streams break. Some are settled
-// through the node that knows nothing of their watch. Once all have ended, no node watches anything, and each of those that were cancelled while
-// they were watched was reported.
+// Claims are watched, removed and settled through both of two nodes at the same time, while the leader changes and
+// streams break. Some are settled through the node that knows nothing of their watch. Once all have ended, no node
+// watches anything, and each of those that were cancelled while they were watched was reported.
 func TestNoWatchIsLeftAfterAStorm(t *testing.T) {
 	for seed := range uint64(20) {
 		routertest.InFleet(t, 2, func(f *routertest.Fleet) {
@@ -88,7 +88,8 @@ func TestNoWatchIsLeftAfterAStorm(t *testing.T) {
 			for n := range uint32(2) {
 				m := f.Nodes[n+1]
 				if left := m.Remote(); m.Watched() != 0 || left.Claims+left.Shards != 0 {
-					t.Errorf("seed %d: all claims have ended, and node %d watches %d, and has %d of other nodes' in %d shards", seed, n+1, m.Watched(), left.Claims, left.Shards)
+					t.Errorf("seed %d: all claims have ended, and node %d watches %d, and has %d of other nodes' in %d shards", seed, n+1, m.Watched(),
+						left.Claims, left.Shards)
 				}
 			}
 			for _, id := range cancelled {

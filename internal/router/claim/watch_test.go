@@ -65,7 +65,8 @@ func wantLost(t *testing.T, where string, lost <-chan broker.Lost, h broker.Hold
 	}
 }
 
-// A worker's node learns of a lost claim within a second wherever the shard is led, even after the leader moved to others, here and away again.
+// A worker's node learns of a lost claim within a second wherever the shard is led, even after the leader moved to
+// others, here and away again.
 func TestLossIsReportedFromAnyLeader(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		m := f.Nodes[1]
@@ -194,7 +195,8 @@ func TestEndedClaimsAreForgotten(t *testing.T) {
 		routertest.Pass(time.Second)
 		synctest.Wait()
 		if n := f.Nodes[1].Watched(); n != 0 || m.Remote().Claims+m.Remote().Shards != 0 {
-			t.Errorf("after Close the leader watches %d claims, this node has %d claims and %d shards, want none", n, m.Remote().Claims, m.Remote().Shards)
+			t.Errorf("after Close the leader watches %d claims, this node has %d claims and %d shards, want none", n,
+				m.Remote().Claims, m.Remote().Shards)
 		}
 		routertest.Pass(claim.LinkIdle / 2) // the stream stays open for other claims
 		again, _ := hold(t, m, 1)

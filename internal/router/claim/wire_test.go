@@ -18,7 +18,8 @@ func TestCheckpointsRoundTrip(t *testing.T) {
 	s := Settling{Calls: []broker.Settle{{Verb: broker.Extend, Extend: broker.Extension{Checkpoint: &nothing}}, {Verb: broker.Extend}}}
 	b, err := verb.Encode(&s)
 	var settled Settling
-	if err != nil || verb.Decode(b, &settled) != nil || settled.Calls[0].Extend.Checkpoint == nil || settled.Calls[1].Extend.Checkpoint != nil {
+	if err != nil || verb.Decode(b, &settled) != nil || settled.Calls[0].Extend.Checkpoint == nil ||
+		settled.Calls[1].Extend.Checkpoint != nil {
 		t.Errorf("decoded checkpoints are %+v", settled.Calls)
 	}
 }
@@ -38,7 +39,8 @@ func TestUnknownFieldsAreIgnored(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	for _, v := range []any{TasksClaimed{Out: make([]broker.Claimed, 1), Timeouts: make([]time.Duration, 3)}, watchFrame{Add: make([]broker.Hold, 2)}} {
+	for _, v := range []any{TasksClaimed{Out: make([]broker.Claimed, 1), Timeouts: make([]time.Duration, 3)},
+		watchFrame{Add: make([]broker.Hold, 2)}} {
 		b, err := cbor.Marshal(v)
 		if err != nil {
 			f.Fatal(err)

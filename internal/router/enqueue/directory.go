@@ -85,7 +85,8 @@ const maxChanges = 10
 
 // PutQueue changes the configuration of a queue, which is created if need be. change runs here, on what was just read, and the result is
 // written unless another change was faster; so it may run more than once.
-func (d *Directory) PutQueue(ctx context.Context, action auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (queues.Queue, error) {
+func (d *Directory) PutQueue(ctx context.Context, action auditlog.Action, ns, name string,
+	change func(*task.QueueConfig) error) (queues.Queue, error) {
 	for range maxChanges {
 		old, exists, err := d.Current(ctx, ns, name)
 		if err != nil {

@@ -39,15 +39,21 @@ func TestQueuesAreReadFromSystemLeader(t *testing.T) {
 		if got, exists, err := three.Queue(ctx, routertest.Namespace, "q"); err != nil || !exists || !reflect.DeepEqual(got, q) {
 			t.Errorf("Queue = %+v, %v, want what was put", got, err)
 		}
-		again, err := three.PutQueue(ctx, auditlog.Action{}, routertest.Namespace, "q", func(c *task.QueueConfig) error { c.Paused = true; return nil })
+		again, err := three.PutQueue(ctx, auditlog.Action{}, routertest.Namespace, "q", func(c *task.QueueConfig) error {
+			c.Paused = true
+			return nil
+		})
 		if err != nil || again.Config.Version != 2 || again.Config.Settings.MaxLength != 7 || !again.Config.CreatedAt.Equal(q.Config.CreatedAt) {
 			t.Errorf("PutQueue that pauses = %+v, %v", again, err)
 		}
 		refused := task.Invalid("x", "y")
-		if _, err := two.PutQueue(ctx, auditlog.Action{}, routertest.Namespace, "q", func(*task.QueueConfig) error { return refused }); !errors.Is(err, refused) {
+		if _, err := two.PutQueue(ctx, auditlog.Action{}, routertest.Namespace, "q", func(*task.QueueConfig) error {
+			return refused
+		}); !errors.Is(err, refused) {
 			t.Errorf("PutQueue with a refused change: %v, want the refusal", err)
 		}
-		if list, err := two.Queues(ctx, routertest.Namespace, queues.Query{Limit: 10}); err != nil || len(list) != 1 || !reflect.DeepEqual(list[0], again) {
+		if list, err := two.Queues(ctx, routertest.Namespace, queues.Query{Limit: 10}); err != nil || len(list) != 1 ||
+			!reflect.DeepEqual(list[0], again) {
 			t.Errorf("Queues = %+v, %v", list, err)
 		}
 		before := f.Count("place")
@@ -126,7 +132,10 @@ func TestConcurrentChanges(t *testing.T) {
 		for _, m := range f.Nodes {
 			for range each {
 				go func() {
-					_, err := m.Queues.PutQueue(context.Background(), auditlog.Action{}, routertest.Namespace, "q", func(c *task.QueueConfig) error { c.Settings.MaxLength++; return nil })
+					_, err := m.Queues.PutQueue(context.Background(), auditlog.Action{}, routertest.Namespace, "q", func(c *task.QueueConfig) error {
+						c.Settings.MaxLength++
+						return nil
+					})
 					done <- err
 				}()
 			}
@@ -169,14 +178,17 @@ func TestRecreatedQueue(t *testing.T) {
 			t.Errorf("the node still places the queue in shard %d", q.Shard)
 		}
 		m.Copy["q"] = queues.Queue{Namespace: routertest.Namespace, Name: "q", Shard: 1}
-		if _, err := broker.OperateTask.Call(context.Background(), m, broker.TaskCommand{Verb: broker.Retry, OnTask: broker.OnTask{Namespace: routertest.Namespace, ID: got[0].ID}}); !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), "has left the shard") {
+		if _, err := broker.OperateTask.Call(context.Background(), m, broker.TaskCommand{Verb: broker.Retry,
+			OnTask: broker.OnTask{Namespace: routertest.Namespace, ID: got[0].ID}}); !errors.Is(err, task.ErrWrongState) ||
+			!strings.Contains(err.Error(), "has left the shard") {
 			t.Errorf("Retry of a task whose queue moved: %v, want wrong state", err)
 		}
 		if q := m.Copy["q"]; q.Shard != 2 {
 			t.Errorf("after the refusal the node places the queue in shard %d, want 2", q.Shard)
 		}
 		var to *forward.Moved
-		if err := m.Queues.EnsureQueue(context.Background(), 5, routertest.Namespace, "fresh"); !errors.As(err, &to) || to.Shard != 1 || to.Config.Version == 0 {
+		if err := m.Queues.EnsureQueue(context.Background(), 5, routertest.Namespace, "fresh"); !errors.As(err, &to) || to.Shard != 1 ||
+			to.Config.Version == 0 {
 			t.Errorf("EnsureQueue for another shard: %v, want Moved to shard 1", err)
 		}
 		if err := m.Queues.EnsureQueue(context.Background(), 1, routertest.Namespace, "fresh"); err != nil {

@@ -50,7 +50,8 @@ func (e *Enqueuer) Enqueue(ctx context.Context, shard uint32, ns string, specs [
 }
 
 // enqueueBySlot enqueues the tasks that were not taken yet.
-func (e *Enqueuer) enqueueBySlot(ctx context.Context, shard uint32, ns string, specs []task.Spec, before TasksEnqueued) ([]broker.Enqueued, broker.Stamp, error) {
+func (e *Enqueuer) enqueueBySlot(ctx context.Context, shard uint32, ns string, specs []task.Spec, before TasksEnqueued) ([]broker.Enqueued,
+	broker.Stamp, error) {
 	s := &slotEnqueue{to: e, ns: ns, shard: shard, specs: specs, out: before.Out, at: before.At}
 	s.run(ctx)
 	return s.out, s.at, nil
@@ -91,7 +92,8 @@ func (e *Enqueuer) ShardOf(ns, queue string, slot int) uint32 {
 	return q.HomeOf(slot)
 }
 
-// Deliver enqueues tasks wherever their queues are, each with its own result. It asks the shards in parallel, and leaves out those that are late.
+// Deliver enqueues tasks wherever their queues are, each with its own result. It asks the shards in parallel, and
+// leaves out those that are late.
 func (e *Enqueuer) Deliver(ctx context.Context, ns string, specs []task.Spec) []broker.Enqueued {
 	out := make([]broker.Enqueued, len(specs))
 	deliver := func(ctx context.Context, shard uint32, index []int) error {

@@ -29,8 +29,8 @@ func TestTasksGoToTheirSlots(t *testing.T) {
 		{"a request from before", 1, task.Spec{RequestID: routertest.Asked}, true, "enqueue [job] in 1"},
 		{"a new idempotency key", 1, task.Spec{IdempotencyKey: "k"}, false, "enqueue [job] in 1, enqueue [job] in 2"},
 		{"a new unique key", 1, task.Spec{Unique: &task.Unique{Key: "k"}}, false, "enqueue [job] in 1, enqueue [job] in 2"},
-		{"a unique key in a slot whose idempotency key anybody may know", 1, task.Spec{Unique: &task.Unique{Key: "k"}, IdempotencyKey: "k"}, false,
-			"enqueue [job] in 1, enqueue [job] in 2, enqueue [job] in 1, enqueue [job] in 2"},
+		{"a unique key in a slot whose idempotency key anybody may know", 1, task.Spec{Unique: &task.Unique{Key: "k"}, IdempotencyKey: "k"},
+			false, "enqueue [job] in 1, enqueue [job] in 2, enqueue [job] in 1, enqueue [job] in 2"},
 		{"an idempotency key from before", 1, task.Spec{Unique: &task.Unique{Key: "k"}, IdempotencyKey: "k"}, true, "enqueue [job] in 1"},
 		{"no name that anybody could know", 1, task.Spec{Key: "k"}, false, "enqueue [job] in 2"},
 		{"no slot", 2, task.Spec{}, false, "enqueue [job] in 2"},
@@ -65,8 +65,8 @@ func TestTasksWithoutASlotStay(t *testing.T) {
 	})
 }
 
-// A shard that a slot has left learns that from the call, if its copy of the queue is older than the router's: it must not take the task before the others
-// are asked. A search by idempotency key creates nothing anywhere.
+// A shard that a slot has left learns that from the call, if its copy of the queue is older than the router's: it must
+// not take the task before the others are asked. A search by idempotency key creates nothing anywhere.
 func TestShardsThatASlotHasLeft(t *testing.T) {
 	for _, c := range []struct {
 		spec task.Spec
@@ -109,10 +109,13 @@ func TestTasksOfASlotKeepTheirOrder(t *testing.T) {
 		specs []task.Spec
 		want  string
 	}{
-		{"with an idempotency key first", []task.Spec{{Type: "a", Key: "k", IdempotencyKey: "k"}, {Type: "b", Key: "k"}, {Type: "c", Key: "other"}},
+		{"with an idempotency key first", []task.Spec{{Type: "a", Key: "k", IdempotencyKey: "k"}, {Type: "b", Key: "k"},
+			{Type: "c", Key: "other"}},
 			"enqueue [a b] in 1, enqueue [c] in 2, enqueue [a b] in 2"},
-		{"with one last", []task.Spec{{Type: "a", Key: "k"}, {Type: "b", Key: "k", IdempotencyKey: "k"}}, "enqueue [a b] in 1, enqueue [a b] in 2"},
-		{"with both kinds of keys", []task.Spec{{Type: "a", Key: "k"}, {Type: "b", Key: "k", Unique: unique, IdempotencyKey: "k"}, {Type: "c", Key: "k"}},
+		{"with one last", []task.Spec{{Type: "a", Key: "k"}, {Type: "b", Key: "k", IdempotencyKey: "k"}},
+			"enqueue [a b] in 1, enqueue [a b] in 2"},
+		{"with both kinds of keys", []task.Spec{{Type: "a", Key: "k"}, {Type: "b", Key: "k", Unique: unique, IdempotencyKey: "k"},
+			{Type: "c", Key: "k"}},
 			"enqueue [a b c] in 1, enqueue [a b c] in 2, enqueue [a b c] in 1, enqueue [a b c] in 2"},
 	} {
 		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
@@ -142,7 +145,8 @@ func TestTasksOfASlotKeepTheirOrder(t *testing.T) {
 				specs[i] = task.Spec{Type: fmt.Sprint(i), Queue: "spread", Key: "k"}
 			}
 			_, _, err := m.Enqueue(context.Background(), 2, routertest.Namespace, specs)
-			if got := s.Was(); err != nil || strings.Count(got, "enqueue [0 1 2 3 4 5 6 7 8] in") != strings.Count(got, "enqueue") || strings.Count(got, "enqueue") < 2 {
+			if got := s.Was(); err != nil || strings.Count(got, "enqueue [0 1 2 3 4 5 6 7 8] in") != strings.Count(got, "enqueue") ||
+				strings.Count(got, "enqueue") < 2 {
 				t.Errorf("when the slot arrives, the calls are %s, %v", got, err)
 			}
 		})
@@ -166,7 +170,8 @@ func TestKeysInDifferentSlots(t *testing.T) {
 		{"equal keys", parts(half, ^half), 0, task.Spec{Key: "a", Unique: &task.Unique{Key: "a"}, IdempotencyKey: "a"}, ""},
 		{"the same text in braces", parts(half, ^half), 0, task.Spec{Key: "{a}1", Unique: &task.Unique{Key: "2{a}"}, IdempotencyKey: "a"}, ""},
 		{"a queue that has moved as a whole", parts(0, task.AllSlots), 0, task.Spec{Key: "a", Unique: &task.Unique{Key: "b"}}, ""},
-		{"one that has moved as a whole, of which some slots were elsewhere before", []queues.Part{{Shard: 1, Left: half}, {Shard: 3, Left: ^half}, {Shard: 2, Next: task.AllSlots}},
+		{"one that has moved as a whole, of which some slots were elsewhere before", []queues.Part{{Shard: 1, Left: half},
+			{Shard: 3, Left: ^half}, {Shard: 2, Next: task.AllSlots}},
 			0, task.Spec{Key: "a", Unique: &task.Unique{Key: "b"}}, "unique.key"},
 	} {
 		if a, b := task.KeySlot("a"), task.KeySlot("b"); half.Has(a) == half.Has(b) {
@@ -200,11 +205,13 @@ func TestStaleMapOfAnotherQueue(t *testing.T) {
 		told := false
 		s.Moved = func(shard uint32, _ task.Spec) bool {
 			if s.Gone = nil; !told {
-				told, s.Gone = true, forward.MovedTo(queues.Queue{Namespace: routertest.Namespace, Name: "gone", Shard: 3, Config: task.QueueConfig{Version: 9}})
+				told, s.Gone = true, forward.MovedTo(queues.Queue{Namespace: routertest.Namespace, Name: "gone", Shard: 3,
+					Config: task.QueueConfig{Version: 9}})
 			}
 			return shard == 1
 		}
-		out, _, err := m.Enqueue(context.Background(), 2, routertest.Namespace, []task.Spec{{Type: "job", Queue: "spread", Unique: &task.Unique{Key: "k"}}})
+		out, _, err := m.Enqueue(context.Background(), 2, routertest.Namespace,
+			[]task.Spec{{Type: "job", Queue: "spread", Unique: &task.Unique{Key: "k"}}})
 		if got := s.Was(); got != "enqueue [job] in 1, place spread, enqueue [job] in 3" || err != nil || out[0].Err != nil { // where it is now
 			t.Errorf("calls %s, %+v, %v", got, out, err)
 		}
@@ -218,7 +225,8 @@ func TestStampOfNamedShard(t *testing.T) {
 			routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 				s.Moved = func(uint32, task.Spec) bool { return false }
 				specs := []task.Spec{{Type: "a", Queue: "spread", RequestID: routertest.Asked}, {Type: "b", Queue: "spread", Key: "k"}}
-				if _, stamp, err := m.Enqueue(context.Background(), shard, routertest.Namespace, specs); err != nil || !slices.Contains(want, stamp.Shard) {
+				if _, stamp, err := m.Enqueue(context.Background(), shard, routertest.Namespace, specs); err != nil ||
+					!slices.Contains(want, stamp.Shard) {
 					t.Errorf("Enqueue to shard %d: stamp %+v, %v", shard, stamp, err)
 				}
 			})
@@ -256,11 +264,14 @@ func TestTasksOfMovedSlots(t *testing.T) {
 			specs := []task.Spec{{Type: "a", Queue: "one"}, {Type: "b", Queue: "one", Key: "k"}, {Type: "c", Queue: "one"}}
 			out, stamp, err := m.Enqueue(ctx, 1, routertest.Namespace, specs)
 			took := time.Since(began)
-			if came := c.comes >= 0; err != nil || came != (out[1].Err == nil) || !came && !errors.Is(out[1].Err, broker.ErrSlotMoved) || took < c.comes || took > c.most || m.Fleet.Made() != 0 {
+			if came := c.comes >= 0; err != nil || came != (out[1].Err == nil) || !came && !errors.Is(out[1].Err, broker.ErrSlotMoved) ||
+				took < c.comes || took > c.most || m.Fleet.Made() != 0 {
 				t.Errorf("%s: second task %+v after %s, %v", c.name, out[1], took, err)
 			}
-			if out[0].ID != task.NewID(1, 1, 1) || out[2].ID != task.NewID(1, 1, 3) || stamp.Shard != 1 || specs[1].Routed != 9 || specs[0].Routed != 7 {
-				t.Errorf("%s: the other tasks are %+v and %+v at %+v, routed with versions %d and %d", c.name, out[0], out[2], stamp, specs[0].Routed, specs[1].Routed)
+			if out[0].ID != task.NewID(1, 1, 1) || out[2].ID != task.NewID(1, 1, 3) || stamp.Shard != 1 || specs[1].Routed != 9 ||
+				specs[0].Routed != 7 {
+				t.Errorf("%s: the other tasks are %+v and %+v at %+v, routed with versions %d and %d", c.name, out[0], out[2], stamp,
+					specs[0].Routed, specs[1].Routed)
 			}
 			if got := s.Was(); c.comes == 0 && got != "enqueue [a b c] in 1, enqueue [b] in 2" {
 				t.Errorf("%s: calls %s", c.name, got)
@@ -282,7 +293,8 @@ func TestTasksAreDelivered(t *testing.T) {
 		out := m.Deliver(context.Background(), routertest.Namespace, specs)
 		calls := strings.Split(s.Was(), ", ")
 		slices.Sort(calls)
-		if got := strings.Join(calls, ", "); got != "enqueue [a c bad] in 1, place none" || out[0].ID != task.NewID(1, 1, 1) || !errors.Is(out[1].Err, routertest.ErrAway) || out[2].ID != task.NewID(1, 1, 2) || !errors.Is(out[3].Err, routertest.ErrAway) {
+		if got := strings.Join(calls, ", "); got != "enqueue [a c bad] in 1, place none" || out[0].ID != task.NewID(1, 1, 1) ||
+			!errors.Is(out[1].Err, routertest.ErrAway) || out[2].ID != task.NewID(1, 1, 2) || !errors.Is(out[3].Err, routertest.ErrAway) {
 			t.Errorf("calls %s: %+v", got, out)
 		}
 		s.Gone = task.Unavailable(time.Second, "gone")
@@ -294,15 +306,17 @@ func TestTasksAreDelivered(t *testing.T) {
 	})
 }
 
-// A message of another shard may be repeated for a day. So as long as a shard is asked about keys of a slot that it gave up, it is asked about messages;
-// about other requests for a shorter time.
+// A message of another shard may be repeated for a day. So as long as a shard is asked about keys of a slot that it
+// gave up, it is asked about messages; about other requests for a shorter time.
 func TestMessagesAskTheOldShardOfTheirSlot(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
-		m.Copy["spread"] = queues.Queue{Namespace: routertest.Namespace, Name: "spread", Config: m.Copy["spread"].Config, Parts: []queues.Part{{Shard: 1, Left: task.AllSlots}, {Shard: 2, Slots: task.AllSlots, Next: task.AllSlots}}}
+		m.Copy["spread"] = queues.Queue{Namespace: routertest.Namespace, Name: "spread", Config: m.Copy["spread"].Config,
+			Parts: []queues.Part{{Shard: 1, Left: task.AllSlots}, {Shard: 2, Slots: task.AllSlots, Next: task.AllSlots}}}
 		s.Moved = func(shard uint32, _ task.Spec) bool { return shard == 1 }
 		request := task.ID{6: 0x80, 8: 0x80, 15: 1}
 		for ttl, want := range map[time.Duration]string{0: "enqueue [a] in 2", task.MessageWindow: "enqueue [a] in 1, enqueue [a] in 2"} {
-			out := m.Deliver(context.Background(), routertest.Namespace, []task.Spec{{Type: "a", Queue: "spread", RequestID: request, RequestTTL: ttl}})
+			out := m.Deliver(context.Background(), routertest.Namespace,
+				[]task.Spec{{Type: "a", Queue: "spread", RequestID: request, RequestTTL: ttl}})
 			if got := s.Was(); got != want || out[0].Err != nil {
 				t.Errorf("a request that is remembered for %v made the calls %s, want %s: %+v", ttl, got, want, out)
 			}

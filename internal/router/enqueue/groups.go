@@ -31,10 +31,12 @@ func (g *Groups) MakeGroup(ctx context.Context, ns string, group task.Group) (br
 	case group.OnComplete != nil:
 		first = group.OnComplete
 	}
-	group.Home = task.Spec{Queue: first.Queue, Key: first.Key, Unique: first.Unique, IdempotencyKey: first.IdempotencyKey, RequestID: group.RequestID}
+	group.Home = task.Spec{Queue: first.Queue, Key: first.Key, Unique: first.Unique, IdempotencyKey: first.IdempotencyKey,
+		RequestID: group.RequestID}
 	for retries := g.forward.NewRetries(); ; retries.Pause(ctx) {
 		made, at, err := g.makeOnce(ctx, ns, group)
-		if !errors.Is(err, broker.ErrSlotMoved) && !g.forward.LearnMoved(err) || !retries.More(ctx) || g.tasks.queues.Refresh(ctx, ns, first.Queue) != nil {
+		if !errors.Is(err, broker.ErrSlotMoved) && !g.forward.LearnMoved(err) || !retries.More(ctx) || g.tasks.queues.Refresh(ctx, ns,
+			first.Queue) != nil {
 			return made, at, err
 		}
 	}
@@ -69,7 +71,8 @@ func (g *Groups) makeOnce(ctx context.Context, ns string, group task.Group) (bro
 	return out.Made, out.At, err
 }
 
-// queuesIn returns the queues of the tasks of which a shard has a part, as far as is known in time: the shard needs copies of their settings.
+// queuesIn returns the queues of the tasks of which a shard has a part, as far as is known in time: the shard needs
+// copies of their settings.
 func (g *Groups) queuesIn(ctx context.Context, shard uint32, ns string, tasks []task.Spec) (queues []string) {
 	names := slices.Sorted(maps.Keys(groupBy(all(tasks), func(i int) string { return tasks[i].Queue })))
 	in := make([]bool, len(names))
@@ -129,7 +132,9 @@ func (g *Groups) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []
 		out[i] = broker.Enqueued{Accepted: j.Accepted, Err: j.Err}
 		switch {
 		case j.Message != nil:
-			out[i].Err = task.Unavailable(forward.NoLeaderRetry, "group %s has the task, but it is still on its way to queue %q: repeat the call with the same request_id to learn its outcome", id, tasks[i].Queue)
+			out[i].Err = task.Unavailable(forward.NoLeaderRetry,
+				"group %s has the task, but it is still on its way to queue %q: repeat the call with the same request_id to learn its outcome",
+				id, tasks[i].Queue)
 		case j.Err == nil && j.Duplicate && j.ID.Shard() != home: // the home knows only its id
 			if shown, err := ShowTask.Call(ctx, g.forward, TaskWait{OnTask: broker.OnTask{Namespace: ns, ID: j.ID}}); err == nil {
 				out[i].State, out[i].CreatedAt = shown.View.Exec.State, shown.View.Exec.CreatedAt
@@ -139,8 +144,8 @@ func (g *Groups) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []
 	return out, got.At, nil
 }
 
-// queuesOfMembers is queuesIn for new members of a group. That creates queues that don't exist yet, so it comes after a check that the group
-// exists and has not ended: otherwise a call that is refused would leave new queues behind.
+// queuesOfMembers is queuesIn for new members of a group. That creates queues that don't exist yet, so it comes after a
+// check that the group exists and has not ended: otherwise a call that is refused would leave new queues behind.
 func (g *Groups) queuesOfMembers(ctx context.Context, ns string, id task.ID, tasks []task.Spec) ([]string, broker.Stamp, error) {
 	isNew := func(s task.Spec) bool {
 		_, known := g.tasks.queues.Copied(ns, s.Queue)
@@ -160,8 +165,8 @@ func (g *Groups) queuesOfMembers(ctx context.Context, ns string, id task.ID, tas
 // IsNewMember reports whether a task is to become a member of a group that has not given it a reference yet.
 func IsNewMember(s task.Spec) bool { return s.Member != nil && s.Member.Ref == task.ID{} }
 
-// enqueueMembers enqueues tasks of which some are to become members of groups: those go to their groups' homes. It asks these in parallel, and leaves
-// out those that are late.
+// enqueueMembers enqueues tasks of which some are to become members of groups: those go to their groups' homes. It asks
+// these in parallel, and leaves out those that are late.
 func (g *Groups) enqueueMembers(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
 	out := make([]broker.Enqueued, len(specs))
 	groupOf := func(i int) (id task.ID) { // zero: the task goes where the caller says

@@ -35,13 +35,16 @@ func TestGroupHomeIsFirstTasksShard(t *testing.T) {
 	}{
 		{"one task", task.Group{Tasks: tasks("two"), OnComplete: &task.Spec{Queue: "one"}}, nil, "make in 2 with [two]", nil},
 		{"several queues", task.Group{Tasks: tasks("two", "one", "two")}, nil, "make in 2 with [two]", nil},
-		{"a queue that can't be placed is no reason to wait", task.Group{Tasks: tasks("two", "none")}, nil, "place none, make in 2 with [two]", nil},
+		{"a queue that can't be placed is no reason to wait", task.Group{Tasks: tasks("two", "none")}, nil, "place none, make in 2 with [two]",
+			nil},
 		{"none at the beginning", task.Group{OnComplete: &task.Spec{Queue: "one"}}, nil, "make in 1 with []", nil},
 		{"nothing but a group", task.Group{Open: true}, nil, "place default, make in 3 with []", nil},
 		{"its queue can't be placed", task.Group{Tasks: tasks("none")}, nil, "place none", routertest.ErrAway},
 		{"its slot has moved", task.Group{Tasks: tasks("spread"), RequestID: routertest.Asked}, nil, "find in 1, make in 2 with [spread]", nil},
-		{"and the request came before that", task.Group{Tasks: tasks("spread"), RequestID: routertest.Asked}, map[uint32]error{1: nil}, "find in 1", nil},
-		{"or nobody can say", task.Group{Tasks: tasks("spread"), RequestID: routertest.Asked}, map[uint32]error{1: routertest.ErrAway}, "find in 1", routertest.ErrAway},
+		{"and the request came before that", task.Group{Tasks: tasks("spread"), RequestID: routertest.Asked}, map[uint32]error{1: nil},
+			"find in 1", nil},
+		{"or nobody can say", task.Group{Tasks: tasks("spread"), RequestID: routertest.Asked}, map[uint32]error{1: routertest.ErrAway},
+			"find in 1", routertest.ErrAway},
 		{"nobody asks twice without a request", task.Group{Tasks: []task.Spec{{Queue: "spread", Key: "k"}}}, nil, "make in 2 with [spread]", nil},
 		{"a queue in one shard", task.Group{Tasks: tasks("one"), RequestID: routertest.Asked}, nil, "make in 1 with [one]", nil},
 	} {
@@ -56,7 +59,8 @@ func TestGroupHomeIsFirstTasksShard(t *testing.T) {
 	}
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		s.Fails, s.Joined = routertest.ErrAway, []broker.Joined{sent("job", "one")}
-		if _, _, err := m.Groups.MakeGroup(context.Background(), routertest.Namespace, task.Group{Tasks: tasks("two")}); !errors.Is(err, routertest.ErrAway) || s.Was() != "make in 2 with [two]" {
+		if _, _, err := m.Groups.MakeGroup(context.Background(), routertest.Namespace, task.Group{Tasks: tasks("two")}); !errors.Is(err,
+			routertest.ErrAway) || s.Was() != "make in 2 with [two]" {
 			t.Errorf("MakeGroup that the home refused: %v", err)
 		}
 	})
@@ -68,7 +72,8 @@ type movedBroker struct {
 	homes string // what the calls say of the groups' homes
 }
 
-func (b *movedBroker) MakeGroup(ctx context.Context, shard uint32, ns string, g task.Group, queues []string) (broker.GroupMade, broker.Stamp, error) {
+func (b *movedBroker) MakeGroup(ctx context.Context, shard uint32, ns string, g task.Group, queues []string) (broker.GroupMade,
+	broker.Stamp, error) {
 	b.homes += fmt.Sprintf("%s %t %d %t, ", g.Home.Queue, g.Home.RequestID == routertest.Asked, g.Home.Routed, g.Home.Left)
 	made, at, err := b.Script.MakeGroup(ctx, shard, ns, g, queues)
 	if shard == 2 {
@@ -82,8 +87,8 @@ func (b *movedBroker) FindGroup(ctx context.Context, shard uint32, ns string, g 
 	return b.Script.FindGroup(ctx, shard, ns, g)
 }
 
-// A group that a shard refuses, because its slot has moved since this node's map, is created where the slot is now. Shards learn by which version of
-// the map they were chosen, and whether it says that the slot has left them.
+// A group that a shard refuses, because its slot has moved since this node's map, is created where the slot is now.
+// Shards learn by which version of the map they were chosen, and whether it says that the slot has left them.
 func TestGroupFollowsItsSlot(t *testing.T) {
 	for what, moves := range map[string]bool{"the slot has moved": true, "the slot moves for long": false} {
 		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
@@ -98,10 +103,12 @@ func TestGroupFollowsItsSlot(t *testing.T) {
 				now.Parts = []queues.Part{{Shard: 2, Left: task.AllSlots, Recent: true}, {Shard: 3, Slots: task.AllSlots, Next: task.AllSlots}}
 			}
 			m.Fleet.With(func() { m.Fleet.Queues["spread"] = now })
-			_, _, err := m.Groups.MakeGroup(context.Background(), routertest.Namespace, task.Group{Tasks: []task.Spec{{Queue: "spread", Payload: []byte("1")}}, RequestID: routertest.Asked})
+			_, _, err := m.Groups.MakeGroup(context.Background(), routertest.Namespace,
+				task.Group{Tasks: []task.Spec{{Queue: "spread", Payload: []byte("1")}}, RequestID: routertest.Asked})
 			was := s.Was()
 			if !moves {
-				if !errors.Is(err, broker.ErrSlotMoved) || !strings.HasPrefix(was, "find in 1, make in 2 with [spread], find in 1, make in 2 with [spread]") {
+				if !errors.Is(err, broker.ErrSlotMoved) || !strings.HasPrefix(was,
+					"find in 1, make in 2 with [spread], find in 1, make in 2 with [spread]") {
 					t.Errorf("%s: calls %s, %v", what, was, err)
 				}
 				return
@@ -116,20 +123,24 @@ func TestGroupFollowsItsSlot(t *testing.T) {
 
 // sent is a member that its group's home has put in its outbox.
 func sent(typ, queue string) broker.Joined {
-	return broker.Joined{Accepted: broker.Accepted{ID: routertest.Asked}, Message: &broker.OutboxMessage{Spec: task.Spec{Type: typ, Queue: queue, Priority: task.Normal}}}
+	return broker.Joined{Accepted: broker.Accepted{ID: routertest.Asked}, Message: &broker.OutboxMessage{Spec: task.Spec{Type: typ,
+		Queue: queue, Priority: task.Normal}}}
 }
 
 // A member that another shard accepts or refuses gets that result. One that can't be delivered now stays in transit.
 func TestMembersAreDelivered(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
-		s.Refused = map[string]error{"bad": task.Invalid("type", "is bad"), "full": &task.Error{Code: task.CodeQueueFull}, "away": routertest.ErrAway, "odd": errors.New("odd")}
+		s.Refused = map[string]error{"bad": task.Invalid("type", "is bad"), "full": &task.Error{Code: task.CodeQueueFull},
+			"away": routertest.ErrAway, "odd": errors.New("odd")}
 		here := broker.Joined{Accepted: broker.Accepted{ID: task.NewID(2, 2, 2), State: task.Claimed}}
-		s.Joined = []broker.Joined{here, sent("job", "one"), sent("bad", "one"), sent("full", "one"), sent("away", "one"), sent("odd", "one"), sent("job", "three")}
+		s.Joined = []broker.Joined{here, sent("job", "one"), sent("bad", "one"), sent("full", "one"), sent("away", "one"), sent("odd", "one"),
+			sent("job", "three")}
 		made, _, err := m.Groups.MakeGroup(context.Background(), routertest.Namespace, task.Group{Tasks: []task.Spec{{Queue: "two"}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, want := range []string{"00000002 claimed, <nil>", "00000001 ready, <nil>", "refused", "on its way", "on its way", "on its way", "00000003 ready, <nil>"} {
+		for i, want := range []string{"00000002 claimed, <nil>", "00000001 ready, <nil>", "refused", "on its way", "on its way", "on its way",
+			"00000003 ready, <nil>"} {
 			j := made.Tasks[i]
 			got := fmt.Sprintf("%08d %s, %v", j.ID.Shard(), j.State, j.Err)
 			switch {
@@ -161,7 +172,8 @@ func TestMembersOfAGroup(t *testing.T) {
 		double := func(id task.ID) broker.Joined {
 			return broker.Joined{Accepted: broker.Accepted{ID: id, Duplicate: true, State: task.Ready}}
 		}
-		s.Joined = []broker.Joined{sent("away", "one"), {Err: routertest.ErrAway}, double(before), double(task.NewID(3, 1, 77)), double(task.NewID(2, 1, 8)), {Accepted: broker.Accepted{ID: before, State: task.Ready}}}
+		s.Joined = []broker.Joined{sent("away", "one"), {Err: routertest.ErrAway}, double(before), double(task.NewID(3, 1, 77)),
+			double(task.NewID(2, 1, 8)), {Accepted: broker.Accepted{ID: before, State: task.Ready}}}
 		specs := make([]task.Spec, len(s.Joined))
 		for i := range specs {
 			specs[i].Queue = "two"
@@ -170,7 +182,8 @@ func TestMembersOfAGroup(t *testing.T) {
 		if err != nil || stamp.Shard != 2 || s.Was() != "add 6 in 2 with [two], enqueue [away] in 1" {
 			t.Fatalf("AddToGroup: stamp %+v, %v", stamp, err)
 		}
-		if e := out[0].Err; !errors.Is(e, task.ErrUnavailable) || !strings.Contains(e.Error(), "on its way to queue \"two\"") || out[0].ID != routertest.Asked {
+		if e := out[0].Err; !errors.Is(e, task.ErrUnavailable) || !strings.Contains(e.Error(), "on its way to queue \"two\"") ||
+			out[0].ID != routertest.Asked {
 			t.Errorf("member in transit: %+v, want an error that says so", out[0])
 		}
 		if out[1].Err == nil {
@@ -188,7 +201,8 @@ func TestMembersOfAGroup(t *testing.T) {
 			err   error
 			want  string
 		}{
-			{0, nil, "group in 2, place new, add 2 in 2 with [two]"}, {7, nil, "group in 2, add 2 in 2 with []"}, {0, routertest.ErrAway, "group in 2"},
+			{0, nil, "group in 2, place new, add 2 in 2 with [two]"}, {7, nil, "group in 2, add 2 in 2 with []"},
+			{0, routertest.ErrAway, "group in 2"},
 		} {
 			delete(m.Copy, "new")
 			seen.EndedAt, unseen = c.ended, c.err
@@ -198,11 +212,13 @@ func TestMembersOfAGroup(t *testing.T) {
 			}
 		}
 		s.Fails = routertest.ErrAway
-		if out, stamp, err := m.Groups.AddToGroup(context.Background(), routertest.Namespace, group, specs); !errors.Is(err, routertest.ErrAway) || out != nil || stamp.Shard != 2 {
+		if out, stamp, err := m.Groups.AddToGroup(context.Background(), routertest.Namespace, group, specs); !errors.Is(err,
+			routertest.ErrAway) || out != nil || stamp.Shard != 2 {
 			t.Errorf("AddToGroup without a response from the home: %v, stamp %+v, %v", out, stamp, err)
 		}
 		s.Was()
-		if _, _, err := m.Groups.AddToGroup(context.Background(), routertest.Namespace, task.NewID(77, 1, 1), specs); !errors.Is(err, task.ErrNotFound) || s.Was() != "" {
+		if _, _, err := m.Groups.AddToGroup(context.Background(), routertest.Namespace, task.NewID(77, 1, 1), specs); !errors.Is(err,
+			task.ErrNotFound) || s.Was() != "" {
 			t.Errorf("AddToGroup for a group in a shard that does not exist: %v, want not found", err)
 		}
 	})
@@ -221,7 +237,8 @@ func TestMembersAmongOtherTasks(t *testing.T) {
 			want  string
 			at    uint32
 		}{
-			{[]task.Spec{member(one, task.ID{}), {Type: "job", Queue: "one"}, member(one, task.ID{}), {Type: "job", Queue: "one"}}, "add 2 in 2 with [], enqueue [job job] in 1", 1},
+			{[]task.Spec{member(one, task.ID{}), {Type: "job", Queue: "one"}, member(one, task.ID{}), {Type: "job", Queue: "one"}},
+				"add 2 in 2 with [], enqueue [job job] in 1", 1},
 			{[]task.Spec{member(two, task.ID{})}, "add 1 in 3 with []", 3},
 			{[]task.Spec{member(one, routertest.Asked)}, "enqueue [member] in 1", 1}, // its group has already given it a reference
 		} {
@@ -238,7 +255,8 @@ func TestMembersAmongOtherTasks(t *testing.T) {
 			}
 		}
 		s.Gone = routertest.ErrAway
-		if out, _, err := m.Enqueue(context.Background(), 1, routertest.Namespace, []task.Spec{{Type: "job", Queue: "one"}, member(one, task.ID{})}); err != nil || !errors.Is(out[0].Err, routertest.ErrAway) || out[1].Err != nil {
+		if out, _, err := m.Enqueue(context.Background(), 1, routertest.Namespace, []task.Spec{{Type: "job", Queue: "one"},
+			member(one, task.ID{})}); err != nil || !errors.Is(out[0].Err, routertest.ErrAway) || out[1].Err != nil {
 			t.Errorf("Enqueue when the shard of the other tasks fails: %+v, %v", out, err)
 		}
 	})
@@ -266,11 +284,13 @@ func TestOutboxIsSent(t *testing.T) {
 		order := func(request byte, shard uint32) *broker.OutboxMessage {
 			return &broker.OutboxMessage{Request: task.ID{15: request}, Cancel: task.NewID(shard, 1, 1)}
 		}
-		messages := []*broker.OutboxMessage{notice(2), job("job"), order(8, 2), notice(3), {Notification: &task.Notification{}}, job("bad"), notice(2), order(9, 3)}
+		messages := []*broker.OutboxMessage{notice(2), job("job"), order(8, 2), notice(3), {Notification: &task.Notification{}}, job("bad"),
+			notice(2), order(9, 3)}
 		out := m.Outbox.Send(context.Background(), routertest.Namespace, messages)
 		all := strings.Split(s.Was(), ", ")
 		slices.Sort(all)
-		if want := "1 notices in 3, 1 notifications, 2 notices in 2, cancel by 8 in 2, cancel by 9 in 3, enqueue [job bad] in 1"; strings.Join(all, ", ") != want {
+		if want := "1 notices in 3, 1 notifications, 2 notices in 2, cancel by 8 in 2, cancel by 9 in 3, enqueue [job bad] in 1"; strings.Join(
+			all, ", ") != want {
 			t.Errorf("calls %q, want %s", all, want)
 		}
 		for i := range out {
@@ -288,7 +308,8 @@ func TestOutboxIsSent(t *testing.T) {
 	})
 }
 
-// A task that an operation moves is not delivered to a queue that was deleted on the way, which would create it again. Another message creates its queue.
+// A task that an operation moves is not delivered to a queue that was deleted on the way, which would create it again.
+// Another message creates its queue.
 func TestOutboxMovesToNoDeletedQueue(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		m.Fleet.With(func() { m.Fleet.Queues["one"] = m.Copy["one"] })

@@ -27,7 +27,8 @@ func (b hungBroker) Enqueue(ctx context.Context, shard uint32, ns string, specs 
 	return b.Script.Enqueue(ctx, shard, ns, specs)
 }
 
-func (b hungBroker) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []task.Spec, queues []string) ([]broker.Joined, broker.Stamp, error) {
+func (b hungBroker) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []task.Spec, queues []string) ([]broker.Joined,
+	broker.Stamp, error) {
 	if id.Shard() == b.hung {
 		<-ctx.Done()
 		return nil, broker.Stamp{}, ctx.Err()
@@ -43,7 +44,8 @@ func (hungControl) Place(ctx context.Context, _, _ string) (q queues.Queue, err 
 	return q, ctx.Err()
 }
 
-// A shard that hangs, or the system shard, holds up no tasks for others: they are answered, and its own get an error that says so, together.
+// A shard that hangs, or the system shard, holds up no tasks for others: they are answered, and its own get an error
+// that says so, together.
 func TestHungShardIsLeftOut(t *testing.T) {
 	member := func(group task.ID) task.Spec {
 		return task.Spec{Type: "member", Queue: "one", Member: &task.Member{Group: group}}
@@ -70,9 +72,12 @@ func TestHungShardIsLeftOut(t *testing.T) {
 		late   func(i int) bool
 	}{
 		{"Deliver", deliver, false, []task.Spec{{Queue: "two"}, {Queue: "one"}, {Queue: "three"}}, func(i int) bool { return i == 0 }},
-		{"Deliver to new queues", deliver, true, []task.Spec{{Queue: "new"}, {Queue: "one"}, {Queue: "newer"}, {Queue: "three"}}, func(i int) bool { return i%2 == 0 }},
-		{"Enqueue of members", enqueue, false, []task.Spec{member(task.NewID(2, 1, 1)), {Queue: "one"}, member(task.NewID(3, 1, 1))}, func(i int) bool { return i == 0 }},
-		{"Enqueue of members only", enqueue, false, append(several, member(task.NewID(3, 1, 1)), member(task.NewID(3, 1, 2))), func(i int) bool { return i < 40 }},
+		{"Deliver to new queues", deliver, true, []task.Spec{{Queue: "new"}, {Queue: "one"}, {Queue: "newer"}, {Queue: "three"}},
+			func(i int) bool { return i%2 == 0 }},
+		{"Enqueue of members", enqueue, false, []task.Spec{member(task.NewID(2, 1, 1)), {Queue: "one"}, member(task.NewID(3, 1, 1))},
+			func(i int) bool { return i == 0 }},
+		{"Enqueue of members only", enqueue, false, append(several, member(task.NewID(3, 1, 1)), member(task.NewID(3, 1, 2))),
+			func(i int) bool { return i < 40 }},
 	} {
 		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 			s.Joined = []broker.Joined{{Accepted: broker.Accepted{ID: task.NewID(3, 1, 7)}}}
@@ -104,7 +109,8 @@ func TestHungSystemShardDelaysNoGroup(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		began := time.Now()
-		_, _, err := m.Groups.MakeGroup(ctx, routertest.Namespace, task.Group{Tasks: []task.Spec{{Queue: "two"}, {Queue: "new"}, {Queue: "newer"}}})
+		_, _, err := m.Groups.MakeGroup(ctx, routertest.Namespace, task.Group{Tasks: []task.Spec{{Queue: "two"}, {Queue: "new"},
+			{Queue: "newer"}}})
 		if took := time.Since(began); err != nil || took > time.Second || s.Was() != "make in 2 with [two]" {
 			t.Errorf("MakeGroup took %s, %v", took, err)
 		}
@@ -134,7 +140,8 @@ func (b slowBroker) Enqueue(ctx context.Context, shard uint32, ns string, specs 
 	return b.Script.Enqueue(ctx, shard, ns, specs)
 }
 
-func (b slowBroker) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []task.Spec, queues []string) ([]broker.Joined, broker.Stamp, error) {
+func (b slowBroker) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []task.Spec, queues []string) ([]broker.Joined,
+	broker.Stamp, error) {
 	if err := routertest.Sleep(ctx, b.members); err != nil {
 		return nil, broker.Stamp{}, err
 	}
@@ -149,7 +156,8 @@ func TestStampIsOfTheNamedShard(t *testing.T) {
 			b.Script = s
 			m.UseBroker(b)
 			specs := []task.Spec{{Queue: "one", Member: &task.Member{Group: task.NewID(3, 1, 1)}}, {Queue: "one"}}
-			if out, stamp, err := m.Enqueue(context.Background(), 1, routertest.Namespace, specs); err != nil || stamp.Shard != 1 || out[0].Err != nil || out[1].Err != nil {
+			if out, stamp, err := m.Enqueue(context.Background(), 1, routertest.Namespace, specs); err != nil || stamp.Shard != 1 ||
+				out[0].Err != nil || out[1].Err != nil {
 				t.Errorf("Enqueue = %+v, %+v, %v, want the stamp of shard 1", out, stamp, err)
 			}
 		})

@@ -68,8 +68,8 @@ func (o *Outbox) deliverCancels(ctx context.Context, ns string, messages []*brok
 	}
 }
 
-// deliverTasks delivers the messages that are tasks, and stores the result of each. One that an operation moves to a queue that was deleted meanwhile is
-// refused, or it would create the queue again: it stays where it was.
+// deliverTasks delivers the messages that are tasks, and stores the result of each. One that an operation moves to a
+// queue that was deleted meanwhile is refused, or it would create the queue again: it stays where it was.
 func (o *Outbox) deliverTasks(ctx context.Context, ns string, messages []*broker.OutboxMessage, those []int, out []broker.Enqueued) {
 	var specs []task.Spec
 	var index []int
@@ -106,7 +106,8 @@ func (e *Enqueuer) exists(ctx context.Context, ns, queue string) error {
 }
 
 // deliverNotifications delivers notifications for webhooks.
-func (o *Outbox) deliverNotifications(ctx context.Context, ns string, messages []*broker.OutboxMessage, those []int, out []broker.Enqueued) {
+func (o *Outbox) deliverNotifications(ctx context.Context, ns string, messages []*broker.OutboxMessage, those []int,
+	out []broker.Enqueued) {
 	if len(those) == 0 {
 		return
 	}
@@ -121,7 +122,8 @@ func (o *Outbox) deliverNotifications(ctx context.Context, ns string, messages [
 }
 
 // deliverNotices delivers notices about members to the groups of a shard.
-func (o *Outbox) deliverNotices(ctx context.Context, ns string, home uint32, messages []*broker.OutboxMessage, those []int, out []broker.Enqueued) {
+func (o *Outbox) deliverNotices(ctx context.Context, ns string, home uint32, messages []*broker.OutboxMessage, those []int,
+	out []broker.Enqueued) {
 	q := broker.GroupNotices{OnShard: broker.OnShard{Shard: home, Namespace: ns}}
 	for _, i := range those {
 		q.Notices = append(q.Notices, messages[i].Notice)

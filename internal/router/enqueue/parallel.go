@@ -32,9 +32,12 @@ func groupBy[K comparable](index []int, key func(i int) K) map[K][]int {
 }
 
 // inParallel calls fn for each group of tasks, until it is late. An error becomes the result of each task of the group.
-func inParallel[K comparable](ctx context.Context, groups map[K][]int, out []broker.Enqueued, fn func(ctx context.Context, key K, index []int) error) {
+func inParallel[K comparable](ctx context.Context, groups map[K][]int, out []broker.Enqueued, fn func(ctx context.Context, key K,
+	index []int) error) {
 	keys := slices.Collect(maps.Keys(groups))
-	for n, err := range parallel.EachUntilLate(ctx, len(keys), func(ctx context.Context, n int) error { return fn(ctx, keys[n], groups[keys[n]]) }) {
+	for n, err := range parallel.EachUntilLate(ctx, len(keys), func(ctx context.Context, n int) error {
+		return fn(ctx, keys[n], groups[keys[n]])
+	}) {
 		if err == nil {
 			continue
 		}

@@ -79,7 +79,8 @@ func TestEmptyBatch(t *testing.T) {
 // Each task is routed by the version of its own queue, and one queue that is spread has all of them go slot by slot.
 func TestVersionsOfRoutes(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
-		specs := []task.Spec{{Type: "a", Queue: "one"}, {Type: "b", Queue: "two"}, {Type: "c", Queue: "two"}, {Type: "d", Queue: "one"}, {Type: "e", Queue: "three"}}
+		specs := []task.Spec{{Type: "a", Queue: "one"}, {Type: "b", Queue: "two"}, {Type: "c", Queue: "two"}, {Type: "d", Queue: "one"},
+			{Type: "e", Queue: "three"}}
 		out, _, err := m.Enqueue(bg, 1, routertest.Namespace, specs)
 		for i, want := range []uint64{7, 8, 8, 7, 9} {
 			if specs[i].Routed != want || out[i].Err != nil {
@@ -93,13 +94,15 @@ func TestVersionsOfRoutes(t *testing.T) {
 		out, _, err = m.Enqueue(bg, 1, routertest.Namespace, mixed)
 		all := strings.Split(s.Was(), ", ")
 		slices.Sort(all)
-		if got := strings.Join(all, ", "); got != "enqueue [a] in 1, enqueue [b] in 2, enqueue [c] in 3" || err != nil || out[0].ID.Shard() != 1 || out[1].ID.Shard() != 2 || out[2].ID.Shard() != 3 {
+		if got := strings.Join(all, ", "); got != "enqueue [a] in 1, enqueue [b] in 2, enqueue [c] in 3" || err != nil ||
+			out[0].ID.Shard() != 1 || out[1].ID.Shard() != 2 || out[2].ID.Shard() != 3 {
 			t.Errorf("calls %s: %+v, %v", got, out, err)
 		}
 		// One that can't be placed has its error, and the others go on.
 		mixed = []task.Spec{{Type: "a", Queue: "none"}, {Type: "b", Queue: "spread", Key: "k"}}
 		out, _, err = m.Enqueue(bg, 1, routertest.Namespace, mixed)
-		if got := s.Was(); got != "place none, enqueue [b] in 2" || err != nil || !errors.Is(out[0].Err, routertest.ErrAway) || out[1].Err != nil {
+		if got := s.Was(); got != "place none, enqueue [b] in 2" || err != nil || !errors.Is(out[0].Err, routertest.ErrAway) ||
+			out[1].Err != nil {
 			t.Errorf("calls %s: %+v, %v", got, out, err)
 		}
 	})
@@ -112,7 +115,8 @@ func TestMovedQueue(t *testing.T) {
 		m.UseBroker(partialBroker{Script: s, errs: map[uint32]error{1: moved}})
 		specs := []task.Spec{{Type: "a", Queue: "one"}, {Type: "b", Queue: "one"}}
 		out, stamp, err := m.Enqueue(bg, 1, routertest.Namespace, specs)
-		if got := s.Was(); got != "enqueue [a b] in 1, enqueue [a b] in 2" || err != nil || out[0].ID.Shard() != 2 || out[1].ID.Shard() != 2 || stamp.Shard != 2 || specs[1].Routed != 99 {
+		if got := s.Was(); got != "enqueue [a b] in 1, enqueue [a b] in 2" || err != nil || out[0].ID.Shard() != 2 || out[1].ID.Shard() != 2 ||
+			stamp.Shard != 2 || specs[1].Routed != 99 {
 			t.Errorf("calls %s: %+v at %+v, %v", got, out, stamp, err)
 		}
 	})
@@ -131,8 +135,10 @@ func TestMovedQueue(t *testing.T) {
 // A group whose request may be known where its slot was long ago is looked up only where it moved recently.
 func TestGroupLookupAfterSlotMove(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
-		m.Copy["spread"] = queues.Queue{Namespace: routertest.Namespace, Name: "spread", Parts: []queues.Part{{Shard: 1, Left: task.AllSlots}, {Shard: 3, Left: task.AllSlots, Recent: true}, {Shard: 2, Slots: task.AllSlots, Next: task.AllSlots}}}
-		_, stamp, err := m.Groups.MakeGroup(bg, routertest.Namespace, task.Group{Tasks: []task.Spec{{Queue: "spread"}}, RequestID: routertest.Asked})
+		m.Copy["spread"] = queues.Queue{Namespace: routertest.Namespace, Name: "spread", Parts: []queues.Part{{Shard: 1, Left: task.AllSlots},
+			{Shard: 3, Left: task.AllSlots, Recent: true}, {Shard: 2, Slots: task.AllSlots, Next: task.AllSlots}}}
+		_, stamp, err := m.Groups.MakeGroup(bg, routertest.Namespace, task.Group{Tasks: []task.Spec{{Queue: "spread"}},
+			RequestID: routertest.Asked})
 		if got := s.Was(); got != "find in 3, make in 2 with [spread]" || err != nil || stamp.Shard != 2 {
 			t.Errorf("calls %s at %+v, %v", got, stamp, err)
 		}
@@ -166,7 +172,8 @@ func TestStampsOfMembers(t *testing.T) {
 			if err != nil || stamp.Shard != 3 || !errors.Is(out[0].Err, task.ErrNotFound) || out[1].Err != nil {
 				t.Errorf("stamp %+v, %+v, %v", stamp, out, err)
 			}
-			if _, stamp, err = m.Enqueue(bg, 1, routertest.Namespace, []task.Spec{member(3), {Type: "job", Queue: "one"}}); err != nil || stamp.Shard != 1 {
+			if _, stamp, err = m.Enqueue(bg, 1, routertest.Namespace, []task.Spec{member(3), {Type: "job", Queue: "one"}}); err != nil ||
+				stamp.Shard != 1 {
 				t.Errorf("with another task: stamp %+v, %v", stamp, err)
 			}
 		}
@@ -203,7 +210,8 @@ func TestResentMessages(t *testing.T) {
 			return routertest.Arrives
 		}
 		lose = "take-notifications"
-		out := f.Nodes[2].Outbox.Send(bg, routertest.Namespace, []*broker.OutboxMessage{{Notification: &task.Notification{}}, {Notification: &task.Notification{}}})
+		out := f.Nodes[2].Outbox.Send(bg, routertest.Namespace, []*broker.OutboxMessage{{Notification: &task.Notification{}},
+			{Notification: &task.Notification{}}})
 		if out[0].Err != nil || out[1].Err != nil || taken.Load() != 4 || f.Count("take-notifications") != 2 {
 			t.Errorf("notifications: %+v, %d were taken in %d calls", out, taken.Load(), f.Count("take-notifications"))
 		}

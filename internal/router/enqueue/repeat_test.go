@@ -87,8 +87,8 @@ func TestCopyIsUpdated(t *testing.T) {
 		f.With(func() { f.SystemLeader = 0 })
 		_, placed := m.Queues.Place(ctx, ns, "new")
 		_, moved := m.Queues.Spread(ctx, task.Author{}, ns, "q", queues.SpreadTarget{})
-		for what, err := range map[string]error{"refreshed": m.Queues.Refresh(ctx, ns, "q"), "placed": placed, "spread": moved, "ensured": m.Queues.EnsureQueue(ctx, 1, ns, "new"),
-			"dropped": m.Queues.DropQueue(ctx, task.Author{}, ns, "q")} {
+		for what, err := range map[string]error{"refreshed": m.Queues.Refresh(ctx, ns, "q"), "placed": placed, "spread": moved,
+			"ensured": m.Queues.EnsureQueue(ctx, 1, ns, "new"), "dropped": m.Queues.DropQueue(ctx, task.Author{}, ns, "q")} {
 			if !errors.Is(err, task.ErrUnavailable) || version("q") != 7 || len(m.Copy) != 1 {
 				t.Errorf("%s without a leader: %v, version %d, and %d copies", what, err, version("q"), len(m.Copy))
 			}

@@ -11,8 +11,9 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// slotEnqueue is an enqueue whose tasks are routed slot by slot: each to the shards that may know it from before its slot moved, then to the
-// one that takes it. A shard that neither knows a task nor takes it has certainly not created it.
+// slotEnqueue is an enqueue whose tasks are routed slot by slot: each to the shards that may know it from before its
+// slot moved, then to the one that takes it. A shard that neither knows a task nor takes it has certainly not created
+// it.
 type slotEnqueue struct {
 	to    *Enqueuer
 	ns    string
@@ -64,8 +65,8 @@ func (s *slotEnqueue) queues(tasks []int) map[string]bool {
 	return names
 }
 
-// pass sends tasks along their routes, shard by shard, to all shards in parallel. It returns those that no shard of their route took, in the
-// order of the batch: the map was out of date, or their slots are moving.
+// pass sends tasks along their routes, shard by shard, to all shards in parallel. It returns those that no shard of
+// their route took, in the order of the batch: the map was out of date, or their slots are moving.
 func (s *slotEnqueue) pass(ctx context.Context, todo []int) (lost []int) {
 	routes := s.routes(ctx, todo)
 	for len(routes) > 0 {

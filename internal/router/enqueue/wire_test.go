@@ -32,8 +32,8 @@ func TestErrorsRoundTrip(t *testing.T) {
 	for i, c := range []struct {
 		got  error
 		want string
-	}{{made.Made.Tasks[0].Err, ""}, {made.Made.Tasks[1].Err, "a"}, {added.Joined[0].Err, "b"}, {added.Joined[1].Err, ""}, {added.Joined[2].Err, "c"},
-		{one.Out[0].Err, ""}, {one.Out[1].Err, "d"}} {
+	}{{made.Made.Tasks[0].Err, ""}, {made.Made.Tasks[1].Err, "a"}, {added.Joined[0].Err, "b"}, {added.Joined[1].Err, ""},
+		{added.Joined[2].Err, "c"}, {one.Out[0].Err, ""}, {one.Out[1].Err, "d"}} {
 		if e, ok := task.AsError(c.got); ok != (c.want != "") || ok && e.Field != c.want {
 			t.Errorf("item %d has the error %v, want one about %q", i, c.got, c.want)
 		}

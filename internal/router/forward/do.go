@@ -98,7 +98,10 @@ func (f *Forwarder) onAllShards(ctx context.Context, c verb.Call) error {
 	shards := f.Shards()
 	parts := c.Split(len(shards), func(i int, request any) { request.(verb.AnyShard).SetShard(shards[i]) })
 	if _, ok := c.Answer().(verb.MayLack); ok {
-		out, err := verb.AskShards(ctx, shards, func(ctx context.Context, i int) (struct{}, error) { return struct{}{}, f.atLeader(ctx, parts[i]) })
+		out, err := verb.AskShards(ctx, shards, func(ctx context.Context, i int) (struct{}, error) {
+			return struct{}{},
+				f.atLeader(ctx, parts[i])
+		})
 		if err == nil {
 			err = out.CheckAny(len(shards))
 		}

@@ -41,7 +41,8 @@ func TestListsOfAllShards(t *testing.T) {
 		if got := call.Resp.Page.Groups; len(got) != 2 || got[0].ID != ids[2] || got[1].ID != ids[1] {
 			t.Errorf("groups = %+v, want those of both shards, newest first", got)
 		}
-		list, err := broker.ListOperations.Call(context.Background(), f.Nodes[2], broker.OperationList{OnShard: broker.OnShard{Namespace: routertest.Namespace}})
+		list, err := broker.ListOperations.Call(context.Background(), f.Nodes[2],
+			broker.OperationList{OnShard: broker.OnShard{Namespace: routertest.Namespace}})
 		if err != nil || list.At.Shard != 1 {
 			t.Errorf("ListOperations was answered at %+v, %v; want shard 1", list.At, err)
 		}
@@ -55,8 +56,10 @@ func TestListsOfAllShards(t *testing.T) {
 		f.Lead(2, 0)
 		took("a list without a leader", func() {
 			call = broker.ListGroups.Make(page)
-			if err := f.Nodes[1].Do(context.Background(), call); err != nil || len(call.Parts()) != 1 || len(call.Resp.Page.Groups) != 1 || fmt.Sprint(call.Resp.Missing) != "[shard 2]" {
-				t.Errorf("ListGroups without the leader of a shard: %+v, %d parts, %v; want the groups of shard 1, and shard 2 missing", call.Resp, len(call.Parts()), err)
+			if err := f.Nodes[1].Do(context.Background(), call); err != nil || len(call.Parts()) != 1 || len(call.Resp.Page.Groups) != 1 ||
+				fmt.Sprint(call.Resp.Missing) != "[shard 2]" {
+				t.Errorf("ListGroups without the leader of a shard: %+v, %d parts, %v; want the groups of shard 1, and shard 2 missing", call.Resp,
+					len(call.Parts()), err)
 			}
 		})
 		f.With(func() { f.Shards[2].Leader = 2 })
@@ -71,7 +74,8 @@ func TestListsOfAllShards(t *testing.T) {
 		f.Lead(1, 0)
 		f.Lead(2, 0)
 		took("a list without any leader", func() {
-			if _, err := broker.ListGroups.Call(context.Background(), f.Nodes[1], page); !errors.Is(err, task.ErrUnavailable) || !strings.HasPrefix(err.Error(), "shard 1 has no leader") {
+			if _, err := broker.ListGroups.Call(context.Background(), f.Nodes[1], page); !errors.Is(err, task.ErrUnavailable) ||
+				!strings.HasPrefix(err.Error(), "shard 1 has no leader") {
 				t.Errorf("ListGroups without any leader: %v, want unavailable", err)
 			}
 		})
@@ -85,7 +89,8 @@ func TestRefusedVerbRunsOnce(t *testing.T) {
 			s.Note("cancel")
 			return out, task.Invalid("id", "is odd")
 		})
-		if err := routertest.Cancel(context.Background(), m, task.NewID(1, 1, 1)); !errors.Is(err, task.ErrInvalidArgument) || s.Was() != "cancel" {
+		if err := routertest.Cancel(context.Background(), m, task.NewID(1, 1, 1)); !errors.Is(err, task.ErrInvalidArgument) ||
+			s.Was() != "cancel" {
 			t.Errorf("a refused cancel: %v, want an invalid argument after one run", err)
 		}
 	})

@@ -334,7 +334,8 @@ func TestCallsOnNodes(t *testing.T) {
 		g.runs(1, func(context.Context, job) (string, error) { panic("here") })
 		got, _ := safeEach.Call(bg, p, one)
 		same(t, "each node", fmt.Sprint(got.Value, got.Missing), `[n] [node "n1" node "n2" node "n3"]`)
-		same(t, "why", got.Missing[0].Why+"; "+got.Missing[1].Why+"; "+got.Missing[2].Why, `failed with an internal error; id: is odd; did not answer: refused`)
+		same(t, "why", got.Missing[0].Why+"; "+got.Missing[1].Why+"; "+got.Missing[2].Why,
+			`failed with an internal error; id: is odd; did not answer: refused`)
 		same(t, "messages", len(strings.Fields(g.messages())), 3)
 		g.runs(1, nil)
 		g.lead(1, 1)
@@ -373,7 +374,8 @@ func TestCallsOnReplicas(t *testing.T) {
 		{"failed there", []uint32{3, 2}, []error{nil, nil, internal}, "from 3", "shard 1: node 3: disk broke", "safe-any>3"},
 		{"not there", []uint32{3, 2}, []error{nil, nil, elsewhere}, "from 2", "", "safe-any>3 safe-any>2"},
 		{"unknown there", []uint32{3, 2}, []error{nil, nil, unknown}, "from 2", "", "safe-any>3 safe-any>2"},
-		{"nowhere", []uint32{1, 2, 3}, []error{elsewhere, elsewhere, elsewhere}, "", "shard 1: none of its replicas answers: shard 1 is not led here", "safe-any>2 safe-any>3"},
+		{"nowhere", []uint32{1, 2, 3}, []error{elsewhere, elsewhere, elsewhere}, "",
+			"shard 1: none of its replicas answers: shard 1 is not led here", "safe-any>2 safe-any>3"},
 	} {
 		inGroup(t, 3, func(g *group) {
 			g.with(func() { g.nodes[1].replicas[1] = c.replicas })

@@ -110,7 +110,9 @@ func newPeer(g *group, number uint32, all []uint32) *peer {
 	cluster.ServeBy(p.control, p.parts)
 	jobs.On(p, p.parts)
 	p.Forwarder = forward.New(forward.Config{Node: number, Parts: p.parts, Broker: peerBroker{p}, Map: peerMap{p}, Peers: peerNetwork{p},
-		NotSent: func(err error) bool { return errors.Is(err, errNotSent) }, SystemLeader: func() uint32 { return locked(g, func() uint32 { return p.system }) },
+		NotSent: func(err error) bool { return errors.Is(err, errNotSent) }, SystemLeader: func() uint32 {
+			return locked(g, func() uint32 { return p.system })
+		},
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	p.once, p.safe = caller{p: p, verb: once}, caller{p: p, verb: safe}
 	return p
@@ -135,8 +137,12 @@ func (p *peer) runJob(ctx context.Context, name string, j job) (string, error) {
 var jobs verb.Table[*peer]
 
 var (
-	once   = verb.New(&jobs, verb.Rule{Name: "once"}, func(p *peer, ctx context.Context, j job) (string, error) { return p.runJob(ctx, "once", j) })
-	safe   = verb.New(&jobs, verb.Rule{Name: "safe", Idempotent: true}, func(p *peer, ctx context.Context, j job) (string, error) { return p.runJob(ctx, "safe", j) })
+	once = verb.New(&jobs, verb.Rule{Name: "once"}, func(p *peer, ctx context.Context, j job) (string, error) {
+		return p.runJob(ctx, "once", j)
+	})
+	safe = verb.New(&jobs, verb.Rule{Name: "safe", Idempotent: true}, func(p *peer, ctx context.Context, j job) (string, error) {
+		return p.runJob(ctx, "safe", j)
+	})
 	safeAt = verb.New(&jobs, verb.Rule{Name: "safe-at", Where: verb.Node, Idempotent: true},
 		func(p *peer, ctx context.Context, j jobAt) (string, error) { return p.runJob(ctx, "safe", j.Job) })
 	safeEach = verb.New(&jobs, verb.Rule{Name: "safe-each", Where: verb.EachNode, Idempotent: true, Patience: 3 * time.Second},

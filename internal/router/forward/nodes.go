@@ -28,8 +28,8 @@ func (f *Forwarder) atNode(ctx context.Context, c verb.Call, node uint32) error 
 	return task.Unavailable(NoLeaderRetry, "node %q did not answer: %s", f.nameOf(node), cause(err))
 }
 
-// AskNodes has several nodes run a verb of a node, in parallel. The answers are in the order of the nodes, with the zero value for those that
-// did not answer within patience: they are away, or do not know the call yet.
+// AskNodes has several nodes run a verb of a node, in parallel. The answers are in the order of the nodes, with the
+// zero value for those that did not answer within patience: they are away, or do not know the call yet.
 func AskNodes[Req, Resp any](ctx context.Context, f *Forwarder, patience time.Duration, nodes []Node, v *verb.Verb[Req, Resp],
 	req Req) (out verb.Partial[[]Resp]) {
 	parts := v.Make(req).Split(len(nodes), func(i int, request any) { request.(verb.AnyNode).SetNode(nodes[i].Number) })

@@ -25,9 +25,11 @@ func TestWaitIsRepeated(t *testing.T) {
 	}{
 		{"done at once", time.Second, 0, 1, 0, []time.Duration{time.Second}, 0},
 		{"without a span", 0, 0, 0, 0, []time.Duration{0}, 0},
-		{"done later", time.Second, 250 * time.Millisecond, 3, 0, []time.Duration{time.Second, 650 * time.Millisecond, 300 * time.Millisecond}, 950 * time.Millisecond},
+		{"done later", time.Second, 250 * time.Millisecond, 3, 0, []time.Duration{time.Second, 650 * time.Millisecond, 300 * time.Millisecond},
+			950 * time.Millisecond},
 		{"never done", time.Second, 400 * time.Millisecond, 0, 0, []time.Duration{time.Second, 500 * time.Millisecond}, 900 * time.Millisecond},
-		{"a moment left", time.Second, time.Second - forward.EarlyPause - 1, 0, 0, []time.Duration{time.Second, 1}, 2*(time.Second-1) - forward.EarlyPause},
+		{"a moment left", time.Second, time.Second - forward.EarlyPause - 1, 0, 0, []time.Duration{time.Second, 1},
+			2*(time.Second-1) - forward.EarlyPause},
 		{"no moment left", time.Second, time.Second - forward.EarlyPause, 0, 0, []time.Duration{time.Second}, time.Second - forward.EarlyPause},
 		{"fails", time.Second, 0, 0, 2, []time.Duration{time.Second, 900 * time.Millisecond}, 100 * time.Millisecond},
 	} {
@@ -42,7 +44,8 @@ func TestWaitIsRepeated(t *testing.T) {
 				}
 				return len(spans), nil
 			}, func(n int) bool { return n == c.done })
-			if n != len(c.spans) || fmt.Sprint(spans) != fmt.Sprint(c.spans) || time.Since(began) != c.took || (c.fails > 0) != errors.Is(err, broken) {
+			if n != len(c.spans) || fmt.Sprint(spans) != fmt.Sprint(c.spans) || time.Since(began) != c.took ||
+				(c.fails > 0) != errors.Is(err, broken) {
 				t.Errorf("%s: %d, %v after %s with the spans %v, want %v after %s", c.name, n, err, time.Since(began), spans, c.spans, c.took)
 			}
 		})

@@ -79,7 +79,8 @@ func TestLocalErrorsRetriedAtOtherNodes(t *testing.T) {
 				call := map[string]caller{"once": g.nodes[1].once, "safe": g.nodes[1].safe}[name]
 				time.AfterFunc(time.Millisecond, func() { g.knows(1, 2) })
 				got, err := call.Call(bg, one)
-				if elsewhere && (err != nil || got != "done by 2") || !elsewhere && (!errors.Is(err, c.err) || g.messages() != "" || g.jobs() != name+"@1") {
+				if elsewhere && (err != nil || got != "done by 2") || !elsewhere && (!errors.Is(err, c.err) || g.messages() != "" ||
+					g.jobs() != name+"@1") {
 					t.Errorf("%s after %v here: %q, %v; elsewhere: %v", name, c.err, got, err, elsewhere)
 				}
 				g.messages()
@@ -96,12 +97,14 @@ func TestVerbFailsLocally(t *testing.T) {
 		g.lead(1, 2)
 		g.knows(1, 1)
 		runs, fails := 0, error(nil)
-		verbtest.On(g.nodes[1].verbs, broker.ShowSchedule, func(context.Context, *broker.AtHome) (out broker.Shown[*broker.ScheduleView], err error) {
+		verbtest.On(g.nodes[1].verbs, broker.ShowSchedule, func(context.Context, *broker.AtHome) (out broker.Shown[*broker.ScheduleView],
+			err error) {
 			runs++
 			g.knows(1, 2)
 			return out, fails
 		})
-		verbtest.On(g.nodes[2].verbs, broker.ShowSchedule, func(context.Context, *broker.AtHome) (out broker.Shown[*broker.ScheduleView], err error) {
+		verbtest.On(g.nodes[2].verbs, broker.ShowSchedule, func(context.Context, *broker.AtHome) (out broker.Shown[*broker.ScheduleView],
+			err error) {
 			out.View = &broker.ScheduleView{}
 			return out, nil
 		})
@@ -165,7 +168,9 @@ func TestNodeCannotRunCall(t *testing.T) {
 		g.lead(1, 2)
 		g.knows(3, 3)
 		var some, none verb.Table[*peer]
-		newer := verb.New(&some, verb.Rule{Name: "new", Idempotent: true}, func(*peer, context.Context, job) (string, error) { return "new", nil })
+		newer := verb.New(&some, verb.Rule{Name: "new", Idempotent: true}, func(*peer, context.Context, job) (string, error) {
+			return "new", nil
+		})
 		some.On(g.nodes[1], g.nodes[1].parts)
 		some.On(g.nodes[3], g.nodes[3].parts)
 		got, err := newer.Call(bg, g.nodes[1], one)
@@ -231,7 +236,8 @@ func TestWaitingVerb(t *testing.T) {
 		g.knows(1, 1)
 		var waits []time.Duration
 		for n, p := range g.nodes {
-			verbtest.On(p.verbs, broker.ShowOperation, func(_ context.Context, q *broker.OperationWait) (out broker.Shown[broker.OperationView], err error) {
+			verbtest.On(p.verbs, broker.ShowOperation, func(_ context.Context, q *broker.OperationWait) (out broker.Shown[broker.OperationView],
+				err error) {
 				waits = append(waits, q.Wait)
 				if n == 1 {
 					routertest.Pass(5 * time.Second)

@@ -9,9 +9,10 @@ import (
 // EarlyPause is the pause after a wait that another node ended early.
 const EarlyPause = 100 * time.Millisecond
 
-// Wait repeats a call that waits up to a span for something, until it is done, whichever nodes lead its shard meanwhile. If this node is about
-// to stop, it makes the call once more without a wait.
-func Wait[R any](ctx context.Context, f *Forwarder, span time.Duration, call func(ctx context.Context, span time.Duration) (R, error), done func(R) bool) (R, error) {
+// Wait repeats a call that waits up to a span for something, until it is done, whichever nodes lead its shard
+// meanwhile. If this node is about to stop, it makes the call once more without a wait.
+func Wait[R any](ctx context.Context, f *Forwarder, span time.Duration, call func(ctx context.Context, span time.Duration) (R, error),
+	done func(R) bool) (R, error) {
 	deadline := time.Now().Add(span)
 	waiting, cancel := f.Life.UntilDrain(ctx)
 	defer cancel()

@@ -87,7 +87,8 @@ func TestRepeatedCalls(t *testing.T) {
 		}
 		began := time.Now()
 		_, err = f.Nodes[2].Put(1)
-		if e, ok := task.AsError(err); !ok || e.Code != task.CodeUnavailable || !errors.Is(err, broker.ErrUnknown) || !strings.Contains(e.Message, "outcome is not known") {
+		if e, ok := task.AsError(err); !ok || e.Code != task.CodeUnavailable || !errors.Is(err, broker.ErrUnknown) ||
+			!strings.Contains(e.Message, "outcome is not known") {
 			t.Errorf("Enqueue with a lost response: %v, want an unknown outcome", err)
 		}
 		if f.Made() != 2 || time.Since(began) > 100*time.Millisecond {
@@ -121,7 +122,8 @@ func TestHangingLeader(t *testing.T) {
 			read <- err
 		}()
 		_, err := f.Nodes[2].Put(1)
-		if took := time.Since(began); !errors.Is(err, broker.ErrUnknown) || !strings.Contains(err.Error(), forward.ErrNewLeader.Error()) || took < 5*time.Second || took > most {
+		if took := time.Since(began); !errors.Is(err, broker.ErrUnknown) || !strings.Contains(err.Error(), forward.ErrNewLeader.Error()) ||
+			took < 5*time.Second || took > most {
 			t.Errorf("Enqueue to a leader that hangs ended after %s: %v", took, err)
 		}
 		if err := <-read; err != nil || time.Since(began) > most+100*time.Millisecond {
@@ -157,7 +159,8 @@ func TestCallWithoutLeader(t *testing.T) {
 		if !ok || e.Code != task.CodeUnavailable || errors.Is(err, broker.ErrUnknown) || e.RetryAfter == 0 {
 			t.Fatalf("Enqueue without a leader: %v, want unavailable with a retry time", err)
 		}
-		for _, want := range []string{"shard 1", "no leader", "node n1 knows no leader", "node n2 knows no leader", "node n3 does not answer (not sent)"} {
+		for _, want := range []string{"shard 1", "no leader", "node n1 knows no leader", "node n2 knows no leader",
+			"node n3 does not answer (not sent)"} {
 			if !strings.Contains(e.Message, want) {
 				t.Errorf("error %q lacks %q", e.Message, want)
 			}
@@ -187,7 +190,8 @@ func TestCallWithoutLeader(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		began = time.Now()
-		if _, _, err := f.Nodes[2].Task(ctx, routertest.Namespace, task.NewID(1, 1, 1), 0); !errors.Is(err, task.ErrUnavailable) || time.Since(began) > time.Second+10*routertest.Latency {
+		if _, _, err := f.Nodes[2].Task(ctx, routertest.Namespace, task.NewID(1, 1, 1), 0); !errors.Is(err, task.ErrUnavailable) ||
+			time.Since(began) > time.Second+10*routertest.Latency {
 			t.Errorf("call with a deadline of 1s ended after %s: %v", time.Since(began), err)
 		}
 	})
@@ -250,7 +254,8 @@ func TestWaitSurvivesElections(t *testing.T) {
 		// One message takes the rest of a wait to a new leader.
 		before := f.Count("task")
 		time.AfterFunc(5*time.Second, func() { f.Lead(1, 2) })
-		if _, _, err := f.Nodes[1].Task(context.Background(), routertest.Namespace, ids[1], 30*time.Second); err != nil || f.Count("task") != before+1 {
+		if _, _, err := f.Nodes[1].Task(context.Background(), routertest.Namespace, ids[1], 30*time.Second); err != nil ||
+			f.Count("task") != before+1 {
 			t.Errorf("%d messages for one wait, want 1 (%v)", f.Count("task")-before, err)
 		}
 	})
@@ -265,7 +270,8 @@ func TestRemoteWaitSurvivesDrain(t *testing.T) {
 		time.AfterFunc(20*time.Second, func() { f.Put(1) })
 		time.AfterFunc(10*time.Second, func() { f.Lead(1, 2) })
 		began := time.Now()
-		got, _, err := f.Nodes[2].Claim(context.Background(), 1, broker.ClaimCall{Namespace: routertest.Namespace, Queues: []broker.Share{{Queue: "q"}}, Max: 1}, time.Minute)
+		got, _, err := f.Nodes[2].Claim(context.Background(), 1, broker.ClaimCall{Namespace: routertest.Namespace,
+			Queues: []broker.Share{{Queue: "q"}}, Max: 1}, time.Minute)
 		if took := time.Since(began); err != nil || len(got) != 1 || took < 20*time.Second || took > 21*time.Second {
 			t.Errorf("Claim through the draining node ended after %s: %v, %v", took, got, err)
 		}
@@ -348,18 +354,21 @@ func TestServedCallIsNotForwarded(t *testing.T) {
 		}
 		answer, err := f.Nodes[2].Serve(context.Background(), "enqueue", request)
 		var a reply[struct{}]
-		if err != nil || verb.Decode(answer, &a) != nil || a.Fault == nil || a.Fault.Elsewhere == nil || a.Fault.Elsewhere.Node != 1 || f.Count("enqueue") != 0 {
+		if err != nil || verb.Decode(answer, &a) != nil || a.Fault == nil || a.Fault.Elsewhere == nil || a.Fault.Elsewhere.Node != 1 ||
+			f.Count("enqueue") != 0 {
 			t.Errorf("Serve on a node that does not lead = %+v, %v, want a hint and no forwarded call", a, err)
 		}
 		// A call that is unknown, can't be decoded or panics fails without affecting others.
-		for method, request := range map[string][]byte{"later": nil, "enqueue": []byte("x"), "purge": mustEncode(t, broker.QueueCommand{OnQueue: routertest.OnOne})} {
+		for method, request := range map[string][]byte{"later": nil, "enqueue": []byte("x"), "purge": mustEncode(t,
+			broker.QueueCommand{OnQueue: routertest.OnOne})} {
 			answer, err := f.Nodes[1].Serve(context.Background(), method, request)
 			var a reply[broker.BulkDone]
 			if err != nil || verb.Decode(answer, &a) != nil || a.Fault == nil || (method == "later") != (a.Fault.NotRun != "") {
 				t.Errorf("%s: fault %+v, %v", method, a.Fault, err)
 			}
 		}
-		if _, err := broker.PurgeQueue.Call(context.Background(), f.Nodes[2], broker.QueueCommand{OnQueue: routertest.OnOne}); err == nil || errors.Is(err, task.ErrUnavailable) {
+		if _, err := broker.PurgeQueue.Call(context.Background(), f.Nodes[2], broker.QueueCommand{OnQueue: routertest.OnOne}); err == nil ||
+			errors.Is(err, task.ErrUnavailable) {
 			t.Errorf("call that panicked on the other node: %v", err)
 		}
 		if err := f.Nodes[1].ServeStream("later", &routertest.FakeStream{Ctx: context.Background()}); err == nil {
@@ -454,8 +463,8 @@ func TestLeaderAndReady(t *testing.T) {
 
 // All calls may be repeated when their outcome is unknown, except these, which would have an effect when run twice.
 func TestRepeatableMethods(t *testing.T) {
-	once := []string{"abandon-once", "add-to-group", "claim", "claim-here", "discard-dead", "drop-queue", "enqueue", "make-group", "operate", "purge", "put-queue",
-		"remove-marker", "remove-namespace", "remove-webhook", "replay", "revoke-token", "settle"}
+	once := []string{"abandon-once", "add-to-group", "claim", "claim-here", "discard-dead", "drop-queue", "enqueue", "make-group", "operate",
+		"purge", "put-queue", "remove-marker", "remove-namespace", "remove-webhook", "replay", "revoke-token", "settle"}
 	var got []string
 	routertest.InFleet(t, 1, func(f *routertest.Fleet) {
 		for _, name := range f.Nodes[1].Parts.Names() {

@@ -122,7 +122,8 @@ func TestSearchPauses(t *testing.T) {
 		}
 		began := time.Now()
 		_, err := p.once.Call(bg, one)
-		refusedWith(t, "call without a leader", err, task.ErrUnavailable, "shard 1 has no leader that answered: node n2 knows no leader; node n3 knows no leader")
+		refusedWith(t, "call without a leader", err, task.ErrUnavailable,
+			"shard 1 has no leader that answered: node n2 knows no leader; node n3 knows no leader")
 		same(t, "time", time.Since(began), forward.SearchTime)
 		most, shorter := 10*time.Millisecond, false
 		for i := range asked[1:] {
@@ -152,7 +153,8 @@ func TestSearchEnds(t *testing.T) {
 			ctx, cancel := context.WithTimeout(bg, c.deadline)
 			defer cancel()
 			_, err := p.once.Call(ctx, one)
-			refusedWith(t, "call with a deadline", err, task.ErrUnavailable, "shard 1 has no leader that answered within the caller's deadline: node n2 ")
+			refusedWith(t, "call with a deadline", err, task.ErrUnavailable,
+				"shard 1 has no leader that answered within the caller's deadline: node n2 ")
 			same(t, fmt.Sprintf("messages within %s", c.deadline), g.messages(), c.messages)
 			if time.Since(began) > 10*time.Millisecond || ctx.Err() != nil {
 				t.Errorf("a call with %s of time ended after %s", c.deadline, time.Since(began))
@@ -192,7 +194,8 @@ func TestSearchEnds(t *testing.T) {
 		same(t, "time until the node stops", time.Since(began), 2*time.Second)
 		g.messages()
 		_, err = p.once.Call(bg, one)
-		same(t, "call at a node that has stopped", text(err), "shard 1 has no known leader, and no node could be asked, and this node is stopping")
+		same(t, "call at a node that has stopped", text(err),
+			"shard 1 has no known leader, and no node could be asked, and this node is stopping")
 		same(t, "messages", g.messages(), "")
 	})
 }
@@ -295,8 +298,8 @@ func TestSearchRestarts(t *testing.T) {
 	}
 }
 
-// A call that finds no leader on a node that has not heard from its cluster for a while is refused as by a node that is not ready, so that its client
-// goes to another one.
+// A call that finds no leader on a node that has not heard from its cluster for a while is refused as by a node that is
+// not ready, so that its client goes to another one.
 func TestNoLeaderAtANodeThatIsCutOff(t *testing.T) {
 	for age, want := range map[time.Duration]string{0: "", forward.CutOffAfter: "", forward.CutOffAfter + 1: task.ReasonNotReady} {
 		outside(t, 3, func(g *group, p *peer) {
@@ -325,7 +328,8 @@ func TestErrorListsAnswers(t *testing.T) {
 		_, err := p.once.Call(bg, one)
 		long := "node n4 does not answer (" + strings.Repeat("x", 200-len("does not answer ("))
 		refusedWith(t, "call without a leader", err, task.ErrUnavailable, "shard 1 has no leader that answered: ",
-			"node n1 knows no leader", "node n2 says node number 9 leads", "node n3 says node n4 leads", "node number 9 does not answer (refused)", long)
+			"node n1 knows no leader", "node n2 says node number 9 leads", "node n3 says node n4 leads", "node number 9 does not answer (refused)",
+			long)
 		same(t, "answers", strings.Count(err.Error(), "; "), 4)
 		same(t, "the long one is cut", strings.Contains(err.Error(), long+"x"), false)
 		var none *forward.NoLeader
@@ -333,7 +337,8 @@ func TestErrorListsAnswers(t *testing.T) {
 			t.Fatalf("call without a leader: %#v", err)
 		}
 		why := none.Reason()
-		if why.Code != task.WhyNoLeader || why.Change == "" || !strings.HasPrefix(why.Detail, err.Error()+"; none was found since "+why.Since.Time().Format(time.RFC3339)) {
+		if why.Code != task.WhyNoLeader || why.Change == "" || !strings.HasPrefix(why.Detail, err.Error()+"; none was found since "+
+			why.Since.Time().Format(time.RFC3339)) {
 			t.Errorf("reason %+v", why)
 		}
 
@@ -343,6 +348,7 @@ func TestErrorListsAnswers(t *testing.T) {
 		g.network = refuse(errNotSent, 2, 3, 4)
 		g.fails(1, &broker.NotLeader{})
 		_, err = p.once.Call(ctx, job{})
-		refusedWith(t, "call without a system shard", err, task.ErrUnavailable, "the system shard has no leader that answered within the caller's deadline: node n2 does not answer (refused); node n1 ")
+		refusedWith(t, "call without a system shard", err, task.ErrUnavailable,
+			"the system shard has no leader that answered within the caller's deadline: node n2 does not answer (refused); node n1 ")
 	})
 }

@@ -123,7 +123,8 @@ func TestItemErrors(t *testing.T) {
 		t.Errorf("%d faults, and the items keep %v", len(faults), errs)
 	}
 	forward.ErrorsOf(faults, len(errs), at(errs))
-	if errs[0] != nil || !errors.Is(errs[1], task.ErrInvalidArgument) || errs[2] != nil || !errors.Is(errs[3], broker.ErrUnknown) || text(errs[4]) != "shard 0: node 0: disk broke" {
+	if errs[0] != nil || !errors.Is(errs[1], task.ErrInvalidArgument) || errs[2] != nil || !errors.Is(errs[3], broker.ErrUnknown) ||
+		text(errs[4]) != "shard 0: node 0: disk broke" {
 		t.Errorf("errors %v", errs)
 	}
 	if f, err := forward.ReadFault(nil); f != nil || err != nil {
@@ -146,7 +147,9 @@ func TestLocalCallAllocatesNothing(t *testing.T) {
 		g.lead(1, 1)
 		p := g.nodes[1]
 		var table verb.Table[*peer]
-		double := verb.New(&table, verb.Rule{Name: "double"}, func(_ *peer, _ context.Context, j job) (int, error) { return 2 * int(j.Wait), nil })
+		double := verb.New(&table, verb.Rule{Name: "double"}, func(_ *peer, _ context.Context, j job) (int, error) {
+			return 2 * int(j.Wait), nil
+		})
 		table.On(p, p.parts)
 		allocs := testing.AllocsPerRun(100, func() {
 			if got, err := forward.Call(bg, p.Forwarder, double, 1, job{1, 21}); got != 42 || err != nil {
@@ -168,7 +171,9 @@ func TestUnencodableRequest(t *testing.T) {
 	inGroup(t, 2, func(g *group) {
 		g.lead(1, 2)
 		var table verb.Table[*peer]
-		odd := verb.New(&table, verb.Rule{Name: "odd", Idempotent: true}, func(*peer, context.Context, unencodable) (string, error) { return "ran", nil })
+		odd := verb.New(&table, verb.Rule{Name: "odd", Idempotent: true}, func(*peer, context.Context, unencodable) (string, error) {
+			return "ran", nil
+		})
 		for _, p := range g.nodes {
 			table.On(p, p.parts)
 		}
@@ -261,7 +266,8 @@ func TestLeader(t *testing.T) {
 		same(t, "error", text(err), "")
 		got, err := g.nodes[3].Serve(bg, "leader", mustEncode(t, struct{ Shard uint32 }{1}))
 		var a reply[struct{}]
-		if err != nil || verb.Decode(got, &a) != nil || a.Fault == nil || a.Fault.Elsewhere == nil || *a.Fault.Elsewhere != (broker.NotLeader{Shard: 1, Node: 2}) {
+		if err != nil || verb.Decode(got, &a) != nil || a.Fault == nil || a.Fault.Elsewhere == nil ||
+			*a.Fault.Elsewhere != (broker.NotLeader{Shard: 1, Node: 2}) {
 			t.Errorf("a node that does not lead says %+v, %v", a.Fault, err)
 		}
 	})

@@ -74,7 +74,8 @@ func TestShardOfName(t *testing.T) {
 
 		there.home = lives(9, task.NotFound("schedule", "hourly"))
 		has, fails := uint32(3), map[uint32]error{}
-		verbtest.On(there.verbs, broker.ShowSchedule, func(ctx context.Context, q *broker.AtHome) (out broker.Shown[*broker.ScheduleView], err error) {
+		verbtest.On(there.verbs, broker.ShowSchedule, func(ctx context.Context, q *broker.AtHome) (out broker.Shown[*broker.ScheduleView],
+			err error) {
 			if q.Namespace != "a" || q.Name != "hourly" || !task.ScopeOf(ctx).All() {
 				t.Errorf("asked shard %d for %s/%s in scope %v", q.Shard, q.Namespace, q.Name, task.ScopeOf(ctx))
 			}
@@ -146,7 +147,8 @@ func TestCallByID(t *testing.T) {
 			exists   bool
 			err      error
 			messages string
-		}{{0, false, nil, ""}, {1, true, nil, ""}, {7, true, nil, "has-shard>2"}, {6, false, nil, "has-shard>2"}, {8, false, task.ErrUnavailable, "has-shard>2"}} {
+		}{{0, false, nil, ""}, {1, true, nil, ""}, {7, true, nil, "has-shard>2"}, {6, false, nil, "has-shard>2"},
+			{8, false, task.ErrUnavailable, "has-shard>2"}} {
 			exists, err := p.HasShard(bg, c.shard)
 			if exists != c.exists || !errors.Is(err, c.err) || g.messages() != c.messages {
 				t.Errorf("HasShard(%d) = %v, %v", c.shard, exists, err)

@@ -71,7 +71,8 @@ func TestErrorsRoundTrip(t *testing.T) {
 		}
 		return got.Fault.Err(1, 2)
 	}
-	full := &task.Error{Code: task.CodeStaleClaim, Message: "m", Reason: task.StaleReclaimed, Field: "f", Holder: "w7", State: task.Claimed, RetryAfter: time.Second}
+	full := &task.Error{Code: task.CodeStaleClaim, Message: "m", Reason: task.StaleReclaimed, Field: "f", Holder: "w7", State: task.Claimed,
+		RetryAfter: time.Second}
 	if got, ok := task.AsError(way(fmt.Errorf("wrapped: %w", full))); !ok || *got != *full {
 		t.Errorf("a refusal was decoded as %+v", got)
 	}
@@ -80,7 +81,8 @@ func TestErrorsRoundTrip(t *testing.T) {
 		t.Errorf("NotLeader was decoded as %v", err)
 	}
 	var to *forward.Moved
-	if err := way(forward.MovedTo(queues.Queue{Name: "q", Shard: 3, Config: task.QueueConfig{Version: 7}})); !errors.As(err, &to) || to.Shard != 3 || to.Config.Version != 7 {
+	if err := way(forward.MovedTo(queues.Queue{Name: "q", Shard: 3, Config: task.QueueConfig{Version: 7}})); !errors.As(err, &to) ||
+		to.Shard != 3 || to.Config.Version != 7 {
 		t.Errorf("Moved was decoded as %v", err)
 	}
 	err := way(broker.Unknown("shard %d", 3))
@@ -96,7 +98,8 @@ func TestErrorsRoundTrip(t *testing.T) {
 		t.Errorf("an internal error was decoded as %v", err)
 	}
 	var panicked *broker.PanicError
-	if err := way(fmt.Errorf("wrapped: %w", &broker.PanicError{Value: "at the disco"})); !errors.As(err, &panicked) || !strings.Contains(err.Error(), "at the disco") {
+	if err := way(fmt.Errorf("wrapped: %w", &broker.PanicError{Value: "at the disco"})); !errors.As(err, &panicked) ||
+		!strings.Contains(err.Error(), "at the disco") {
 		t.Errorf("a panic was decoded as %v", err)
 	}
 	if errors.As(way(errors.New("secret")), &panicked) {

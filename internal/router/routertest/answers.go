@@ -91,7 +91,8 @@ func brokerAnswers(b Broker) verbtest.Answers {
 		out.Shards, err = b.NamespaceStatus(ctx, q.Namespace, 0)
 		return out, err
 	})
-	verbtest.On(on, router.CountQueues, func(ctx context.Context, q *broker.CountsQuery) (out router.PerShard[[]broker.QueueCount], err error) {
+	verbtest.On(on, router.CountQueues, func(ctx context.Context, q *broker.CountsQuery) (out router.PerShard[[]broker.QueueCount],
+		err error) {
 		out.Shards, err = b.QueueCounts(ctx, *q, 0)
 		return out, err
 	})
@@ -140,7 +141,9 @@ func controlAnswers(c Control) verbtest.Answers {
 	verbtest.OnSystem(on, queues.Spread, func(ctx context.Context, q queues.Spreading) (queues.Queue, error) {
 		return c.Spread(ctx, q.By, q.Namespace, q.Name, q.Onto)
 	})
-	verbtest.OnSystem(on, queues.ReadEvents, func(ctx context.Context, q queues.EventQuery) (events.Page, error) { return c.Events(ctx, q.Query) })
+	verbtest.OnSystem(on, queues.ReadEvents, func(ctx context.Context, q queues.EventQuery) (events.Page, error) {
+		return c.Events(ctx, q.Query)
+	})
 	verbtest.OnSystem(on, auditlog.Read, func(ctx context.Context, q auditlog.Reading) (broker.AuditPage, error) {
 		return c.Audit(ctx, q.Query, q.Behind, q.Limit)
 	})

@@ -70,7 +70,8 @@ func (b FakeBroker) Enqueue(ctx context.Context, id uint32, ns string, specs []t
 			to = 3 - id // always the other one
 		}
 		if elsewhere && to != id {
-			return nil, broker.Stamp{}, forward.MovedTo(queues.Queue{Namespace: ns, Name: spec.Queue, Shard: to, Config: task.QueueConfig{Version: 9}})
+			return nil, broker.Stamp{}, forward.MovedTo(queues.Queue{Namespace: ns, Name: spec.Queue, Shard: to,
+				Config: task.QueueConfig{Version: 9}})
 		}
 	}
 	s, err := b.begin(ctx, id)
@@ -111,7 +112,8 @@ func (s *Shard) token(id task.ID) task.Token {
 	return task.Token{Epoch: 1, Fence: s.Tasks[id].Fence, Nonce: 7}
 }
 
-func (b FakeBroker) Claim(ctx context.Context, id uint32, c broker.ClaimCall, wait time.Duration) (got []broker.Claimed, at broker.Stamp, err error) {
+func (b FakeBroker) Claim(ctx context.Context, id uint32, c broker.ClaimCall, wait time.Duration) (got []broker.Claimed,
+	at broker.Stamp, err error) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {
@@ -301,7 +303,8 @@ func (b FakeBroker) Do(ctx context.Context, c verb.Call) error {
 		out.Page.Groups, out.At = []*broker.GroupView{{ID: b.M.Fleet.Groups[q.Shard]}}, s.stamp()
 		return out, nil
 	})
-	verbtest.On(on, broker.ListOperations, func(ctx context.Context, q *broker.OperationList) (out broker.Paged[broker.OperationPage], err error) {
+	verbtest.On(on, broker.ListOperations, func(ctx context.Context, q *broker.OperationList) (out broker.Paged[broker.OperationPage],
+		err error) {
 		s, err := b.begin(ctx, q.Shard)
 		if err == nil {
 			out.At = s.stamp()

@@ -164,22 +164,25 @@ func InFleet(t *testing.T, n int, test func(f *Fleet)) {
 }
 
 func newMember(f *Fleet, number uint32) *Member {
-	m := &Member{Fleet: f, Number: number, Drain: make(chan struct{}), Registry: registry.New(), Recorder: stats.New(time.Now()), watches: map[*fakeWatch]bool{},
-		Copy: map[string]queues.Queue{}, EnqueueIn: map[string]uint32{}}
+	m := &Member{Fleet: f, Number: number, Drain: make(chan struct{}), Registry: registry.New(), Recorder: stats.New(time.Now()),
+		watches: map[*fakeWatch]bool{}, Copy: map[string]queues.Queue{}, EnqueueIn: map[string]uint32{}}
 	m.UseBroker(FakeBroker{M: m})
 	m.UseControl(FakeControl{M: m})
 	m.UsePeers(FakePeers{m})
 	m.Parts = &verb.Parts{}
 	router.ServeBy(brokerAnswers(&m.broker).Or(&m.broker), m.Parts)
 	cluster.ServeBy(controlAnswers(&m.control).Or(&m.control), m.Parts)
-	m.Router = router.New(router.Config{Node: number, Parts: m.Parts, Broker: &m.broker, Map: FakeMap{m}, Registry: m.Registry, Peers: &m.peers, Stats: m.Recorder,
-		NotSent: func(err error) bool { return errors.Is(err, errNotSent) }, SystemLeader: func() uint32 { return m.SystemLeader }})
+	m.Router = router.New(router.Config{Node: number, Parts: m.Parts, Broker: &m.broker, Map: FakeMap{m}, Registry: m.Registry,
+		Peers: &m.peers, Stats: m.Recorder, NotSent: func(err error) bool { return errors.Is(err, errNotSent) }, SystemLeader: func() uint32 {
+			return m.SystemLeader
+		}})
 	return m
 }
 
 // AddShard adds a shard. Its first replica leads.
 func (f *Fleet) AddShard(id uint32, replicas ...uint32) *Shard {
-	s := &Shard{id: id, Replicas: replicas, Leader: replicas[0], term: 1, Tasks: map[task.ID]*Task{}, byKey: map[string][]task.ID{}, changed: make(chan struct{})}
+	s := &Shard{id: id, Replicas: replicas, Leader: replicas[0], term: 1, Tasks: map[task.ID]*Task{}, byKey: map[string][]task.ID{},
+		changed: make(chan struct{})}
 	f.Shards[id] = s
 	return s
 }

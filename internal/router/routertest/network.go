@@ -117,14 +117,16 @@ func (c FakeControl) Queues(_ context.Context, _ string, of queues.Query) (found
 	return found[:min(of.Limit, len(found))], err
 }
 
-func (c FakeControl) PutQueue(ctx context.Context, _ auditlog.Action, ns, name string, change func(*task.QueueConfig) error) (q queues.Queue, err error) {
+func (c FakeControl) PutQueue(ctx context.Context, _ auditlog.Action, ns, name string,
+	change func(*task.QueueConfig) error) (q queues.Queue, err error) {
 	c.M.Fleet.With(func() {
 		if err = c.Check(); err != nil {
 			return
 		}
 		var ok bool
 		if q, ok = c.M.Fleet.Queues[name]; !ok {
-			q = queues.Queue{Namespace: ns, Name: name, Shard: 1, Config: task.QueueConfig{Settings: task.DefaultSettings(), CreatedAt: time.Now().UTC()}}
+			q = queues.Queue{Namespace: ns, Name: name, Shard: 1, Config: task.QueueConfig{Settings: task.DefaultSettings(),
+				CreatedAt: time.Now().UTC()}}
 		}
 		before := q.Config
 		if err = change(&q.Config); err == nil {
@@ -137,7 +139,8 @@ func (c FakeControl) PutQueue(ctx context.Context, _ auditlog.Action, ns, name s
 	if err != nil {
 		return queues.Queue{}, err
 	}
-	_, err = broker.CopyQueues.Call(ctx, c.M, broker.QueueCopies{OnShard: broker.OnShard{Shard: q.Shard, Namespace: ns}, Configs: map[string]task.QueueConfig{name: q.Config}})
+	_, err = broker.CopyQueues.Call(ctx, c.M, broker.QueueCopies{OnShard: broker.OnShard{Shard: q.Shard, Namespace: ns},
+		Configs: map[string]task.QueueConfig{name: q.Config}})
 	return q, err
 }
 

@@ -51,7 +51,8 @@ func InScript(t *testing.T, test func(s *Script, m *Member)) {
 			f.AddShard(uint32(i+1), 1)
 			m.Copy[name] = queues.Queue{Namespace: Namespace, Name: name, Shard: uint32(i + 1), Config: task.QueueConfig{Version: uint64(i + 7)}}
 		}
-		m.Copy["spread"] = queues.Queue{Namespace: Namespace, Name: "spread", Parts: []queues.Part{{Shard: 1, Left: task.AllSlots, Recent: true}, {Shard: 2, Slots: task.AllSlots, Next: task.AllSlots}}}
+		m.Copy["spread"] = queues.Queue{Namespace: Namespace, Name: "spread", Parts: []queues.Part{{Shard: 1, Left: task.AllSlots, Recent: true},
+			{Shard: 2, Slots: task.AllSlots, Next: task.AllSlots}}}
 		test(s, m)
 	})
 }
@@ -78,7 +79,8 @@ func (s *Script) Do(ctx context.Context, c verb.Call) error { return s.Answers.D
 
 func (s ScriptControl) Do(ctx context.Context, c verb.Call) error { return s.FakeControl.Do(ctx, c) }
 
-func (s *Script) MakeGroup(_ context.Context, shard uint32, _ string, _ task.Group, queues []string) (broker.GroupMade, broker.Stamp, error) {
+func (s *Script) MakeGroup(_ context.Context, shard uint32, _ string, _ task.Group, queues []string) (broker.GroupMade,
+	broker.Stamp, error) {
 	s.Note("make in %d with %v", shard, queues)
 	return broker.GroupMade{Tasks: slices.Clone(s.Joined)}, At(shard), s.Fails
 }
@@ -92,7 +94,8 @@ func (s *Script) FindGroup(_ context.Context, shard uint32, _ string, g task.Gro
 	return broker.GroupMade{Duplicate: err == nil}, At(shard), err
 }
 
-func (s *Script) AddToGroup(_ context.Context, _ string, id task.ID, tasks []task.Spec, queues []string) ([]broker.Joined, broker.Stamp, error) {
+func (s *Script) AddToGroup(_ context.Context, _ string, id task.ID, tasks []task.Spec, queues []string) ([]broker.Joined,
+	broker.Stamp, error) {
 	s.Note("add %d in %d with %v", len(tasks), id.Shard(), queues)
 	return slices.Clone(s.Joined[:min(len(s.Joined), len(tasks))]), At(id.Shard()), s.Fails
 }

@@ -105,7 +105,8 @@ func parseHeader(r *http.Request) (*Signature, error) {
 	return signatureOf(fields["Credential"], date, fields["SignedHeaders"], fields["Signature"])
 }
 
-var errSession = &Error{"InvalidClientTokenId", "The security token included in the request is invalid: temporary credentials are not supported."}
+var errSession = &Error{"InvalidClientTokenId", "The security token included in the request is invalid: temporary credentials are " +
+	"not supported."}
 
 func parseQuery(r *http.Request) (*Signature, error) {
 	q, err := url.ParseQuery(r.URL.RawQuery)
@@ -141,7 +142,8 @@ func signatureOf(credential, date, headers, signature string) (*Signature, error
 	}
 	switch {
 	case parts[0] != date[:8]:
-		return nil, mismatch("Date in Credential scope does not match YYYYMMDD from ISO-8601 version of date from HTTP: '%.20s' != '%s'.", parts[0], date[:8])
+		return nil, mismatch("Date in Credential scope does not match YYYYMMDD from ISO-8601 version of date from HTTP: '%.20s' != '%s'.",
+			parts[0], date[:8])
 	case parts[3] != terminator:
 		return nil, mismatch("Credential should be scoped with a valid terminator: '%s'.", terminator)
 	}
@@ -179,7 +181,8 @@ func (s *Signature) Verify(r *http.Request, body []byte, secret string, now time
 		key = mac(key, part)
 	}
 	if want := hex.EncodeToString(mac(key, text)); !hmac.Equal([]byte(want), []byte(s.signature)) {
-		return mismatch("The request signature we calculated does not match the signature you provided. Check your AWS Secret Access Key and signing method. Consult the service documentation for details.")
+		return mismatch("The request signature we calculated does not match the signature you provided. Check your AWS Secret Access Key and " +
+			"signing method. Consult the service documentation for details.")
 	}
 	return nil
 }
@@ -196,7 +199,8 @@ func (s *Signature) checkTime(now time.Time) error {
 	case now.After(s.at.Add(lasts)):
 		return mismatch("Signature expired: %s is now earlier than %s.", s.at.Format(timeForm), now.UTC().Add(-lasts).Format(timeForm))
 	case now.Before(s.at.Add(-Skew)):
-		return mismatch("Signature not yet current: %s is still later than %s (%s + 15 min.)", s.at.Format(timeForm), now.UTC().Add(Skew).Format(timeForm), now.UTC().Format(timeForm))
+		return mismatch("Signature not yet current: %s is still later than %s (%s + 15 min.)", s.at.Format(timeForm),
+			now.UTC().Add(Skew).Format(timeForm), now.UTC().Format(timeForm))
 	}
 	return nil
 }

@@ -84,9 +84,12 @@ func TestSignaturesOfSDK(t *testing.T) {
 		name, method, target, body string
 		headers                    []string
 	}{
-		{"JSON", "POST", "http://localhost:7295/", `{"QueueUrl":"q"}`, []string{"X-Amz-Target", "AmazonSQS.SendMessage", "Content-Type", "application/x-amz-json-1.0"}},
-		{"form", "POST", "http://localhost/000000000000/q.fifo", "Action=SendMessage&MessageBody=a+b", []string{"Content-Type", "application/x-www-form-urlencoded"}},
-		{"query", "GET", "http://h/000000000000/q?Action=ReceiveMessage&b=2&a=%2F+%20~ü&a=1&AttributeName.1=All&AttributeName.10=x&empty=", "", nil},
+		{"JSON", "POST", "http://localhost:7295/", `{"QueueUrl":"q"}`, []string{"X-Amz-Target", "AmazonSQS.SendMessage", "Content-Type",
+			"application/x-amz-json-1.0"}},
+		{"form", "POST", "http://localhost/000000000000/q.fifo", "Action=SendMessage&MessageBody=a+b", []string{"Content-Type",
+			"application/x-www-form-urlencoded"}},
+		{"query", "GET", "http://h/000000000000/q?Action=ReceiveMessage&b=2&a=%2F+%20~ü&a=1&AttributeName.1=All&AttributeName.10=x&empty=", "",
+			nil},
 		{"path", "GET", "http://h/a%20b/%C3%BC?x=y", "", nil},
 		{"values", "POST", "http://h/", "x", []string{"X-Amz-Meta", "  a   b  ", "X-Amz-Meta", "c"}},
 	} {
@@ -98,7 +101,8 @@ func TestSignaturesOfSDK(t *testing.T) {
 			if err := verify(r, c.body, secret, now); err != nil {
 				t.Errorf("%s (presigned: %t): %v", c.name, presign, err)
 			}
-			for what, err := range map[string]error{"another secret": verify(r, c.body, secret+"x", now), "another body": verify(r, c.body+"x", secret, now)} {
+			for what, err := range map[string]error{"another secret": verify(r, c.body, secret+"x", now), "another body": verify(r,
+				c.body+"x", secret, now)} {
 				if e, ok := errors.AsType[*Error](err); !ok || e.Code != "SignatureDoesNotMatch" {
 					t.Errorf("%s (presigned: %t) with %s: %v, want SignatureDoesNotMatch", c.name, presign, what, err)
 				}
@@ -149,10 +153,12 @@ func TestTimesOfSignatures(t *testing.T) {
 		off     time.Duration
 		says    string // "": it is accepted
 	}{
-		{"", 0, ""}, {"", Skew, ""}, {"", Skew + time.Second, "Signature expired: 20260304T050607Z is now earlier than 20260304T050608Z."}, {"", -Skew, ""},
-		{"", -Skew - time.Second, "Signature not yet current: 20260304T050607Z is still later than 20260304T050606Z (20260304T045106Z + 15 min.)"},
-		{"3600", time.Hour, ""}, {"3600", time.Hour + time.Second, "Signature expired: 20260304T050607Z is now earlier than 20260304T050608Z."}, {"3600", -Skew, ""},
-		{"3600", -Skew - time.Second, "Signature not yet current"}, {"60", time.Minute, ""}, {"60", time.Minute + time.Second, "Signature expired"}, {"604800", 7 * 24 * time.Hour, ""},
+		{"", 0, ""}, {"", Skew, ""}, {"", Skew + time.Second, "Signature expired: 20260304T050607Z is now earlier than 20260304T050608Z."},
+		{"", -Skew, ""}, {"", -Skew - time.Second, "Signature not yet current: 20260304T050607Z is still later than 20260304T050606Z " +
+			"(20260304T045106Z + 15 min.)"},
+		{"3600", time.Hour, ""}, {"3600", time.Hour + time.Second, "Signature expired: 20260304T050607Z is now earlier than 20260304T050608Z."},
+		{"3600", -Skew, ""}, {"3600", -Skew - time.Second, "Signature not yet current"}, {"60", time.Minute, ""},
+		{"60", time.Minute + time.Second, "Signature expired"}, {"604800", 7 * 24 * time.Hour, ""},
 	} {
 		target := "http://h/000000000000/q?Action=GetQueueUrl"
 		if c.presign != "" {
@@ -168,7 +174,8 @@ func TestTimesOfSignatures(t *testing.T) {
 // The header with the hash of the body may have the hash, or say that the body is not signed.
 func TestHashOfTheBody(t *testing.T) {
 	sum := sha256.Sum256([]byte("body"))
-	for header, good := range map[string][2]bool{hex.EncodeToString(sum[:]): {true, false}, strings.ToUpper(hex.EncodeToString(sum[:])): {}, "x": {}} {
+	for header, good := range map[string][2]bool{hex.EncodeToString(sum[:]): {true, false}, strings.ToUpper(hex.EncodeToString(sum[:])): {},
+		"x": {}} {
 		r := signed(t, "POST", "http://localhost/", "body", false, headerBody, header)
 		for i, body := range []string{"body", "other"} {
 			if err := verify(r, body, secret, now); (err == nil) != good[i] {
@@ -219,16 +226,19 @@ func TestIncompleteSignatures(t *testing.T) {
 			t.Errorf("Parse accepted a signature with another %s", name)
 		}
 	}
-	whole := url.Values{"X-Amz-Algorithm": {algorithm}, "X-Amz-Credential": {"K/20260304/eu-west-1/sqs/aws4_request"}, headerDate: {"20260304T050607Z"},
-		"X-Amz-Expires": {"604800"}, "X-Amz-SignedHeaders": {"host"}, "X-Amz-Signature": {"00"}}
+	whole := url.Values{"X-Amz-Algorithm": {algorithm}, "X-Amz-Credential": {"K/20260304/eu-west-1/sqs/aws4_request"},
+		headerDate: {"20260304T050607Z"}, "X-Amz-Expires": {"604800"}, "X-Amz-SignedHeaders": {"host"}, "X-Amz-Signature": {"00"}}
 	for _, c := range []struct {
 		name, value string
 		good        bool
 	}{
 		{"Action", "ListQueues", true}, {"X-Amz-Expires", "x", false}, {"X-Amz-SignedHeaders", "host" + strings.Repeat(";a", maxHeaders-1), true},
-		{"X-Amz-SignedHeaders", "host" + strings.Repeat(";a", maxHeaders), false}, {"X-Amz-Credential", "K/20260304/" + strings.Repeat("e", maxField-len("K/20260304//sqs/aws4_request")) + "/sqs/aws4_request", true},
-		{"X-Amz-Credential", "K/20260304/" + strings.Repeat("e", maxField-len("K/20260304//sqs/aws4_request")+1) + "/sqs/aws4_request", false}, {"X-Amz-Algorithm", "x", false}, {"X-Amz-Expires", "", false}, {"X-Amz-Expires", "0", false}, {"X-Amz-Expires", "1", true},
-		{"X-Amz-Expires", "604801", false}, {"X-Amz-Security-Token", "x", false}, {"X-Amz-Credential", "", false}, {headerDate, "", false}, {"X-Amz-SignedHeaders", "", false},
+		{"X-Amz-SignedHeaders", "host" + strings.Repeat(";a", maxHeaders), false}, {"X-Amz-Credential", "K/20260304/" + strings.Repeat("e",
+			maxField-len("K/20260304//sqs/aws4_request")) + "/sqs/aws4_request", true},
+		{"X-Amz-Credential", "K/20260304/" + strings.Repeat("e", maxField-len("K/20260304//sqs/aws4_request")+1) + "/sqs/aws4_request", false},
+		{"X-Amz-Algorithm", "x", false}, {"X-Amz-Expires", "", false}, {"X-Amz-Expires", "0", false}, {"X-Amz-Expires", "1", true},
+		{"X-Amz-Expires", "604801", false}, {"X-Amz-Security-Token", "x", false}, {"X-Amz-Credential", "", false}, {headerDate, "", false},
+		{"X-Amz-SignedHeaders", "", false},
 	} {
 		q := maps.Clone(whole)
 		q.Set(c.name, c.value)
@@ -241,8 +251,10 @@ func TestIncompleteSignatures(t *testing.T) {
 
 // FuzzParse checks that any request is refused or parsed, and never verified with this secret.
 func FuzzParse(f *testing.F) {
-	f.Add("AWS4-HMAC-SHA256 Credential=K/20260304/us-east-1/sqs/aws4_request, SignedHeaders=host;x-amz-date, Signature=00", "20260304T050607Z", "a=b")
-	f.Add("", "", "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=K/20260304/us-east-1/sqs/aws4_request&X-Amz-Date=20260304T050607Z&X-Amz-Expires=60&X-Amz-SignedHeaders=host&X-Amz-Signature=0")
+	f.Add("AWS4-HMAC-SHA256 Credential=K/20260304/us-east-1/sqs/aws4_request, SignedHeaders=host;x-amz-date, Signature=00",
+		"20260304T050607Z", "a=b")
+	f.Add("", "", "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=K/20260304/us-east-1/sqs/aws4_request&X-Amz-Date=20260304T050607Z&"+
+		"X-Amz-Expires=60&X-Amz-SignedHeaders=host&X-Amz-Signature=0")
 	f.Fuzz(func(t *testing.T, authorization, date, query string) {
 		r := httptest.NewRequestWithContext(t.Context(), "POST", "/", http.NoBody)
 		r.URL.RawQuery = query

@@ -73,8 +73,10 @@ var (
 	ErrIncompleteSignature    = sender("IncompleteSignature", "IncompleteSignature")
 	ErrResourceNotFound       = &Error{Shape: "ResourceNotFoundException", Code: "ResourceNotFoundException", Status: http.StatusNotFound}
 	ErrUnknownOperation       = &Error{Shape: "UnknownOperationException", Code: "UnknownOperationException", Status: http.StatusNotFound}
-	ErrServiceUnavailable     = &Error{Shape: "ServiceUnavailable", Code: "ServiceUnavailable", Status: http.StatusServiceUnavailable, Receiver: true}
-	ErrInternal               = &Error{Shape: "InternalFailure", Code: "InternalFailure", Status: http.StatusInternalServerError, Receiver: true}
+	ErrServiceUnavailable     = &Error{Shape: "ServiceUnavailable", Code: "ServiceUnavailable", Status: http.StatusServiceUnavailable,
+		Receiver: true}
+	ErrInternal = &Error{Shape: "InternalFailure", Code: "InternalFailure", Status: http.StatusInternalServerError,
+		Receiver: true}
 )
 
 // Missing rejects a request that lacks a required parameter.

@@ -12,8 +12,8 @@ import (
 // TargetPrefix precedes the action in the X-Amz-Target header.
 const TargetPrefix = "AmazonSQS."
 
-// ReadJSON decodes the body of a JSON request. An empty body is an empty request. It refuses what would have to be altered or guessed at: bytes that are
-// not UTF-8, halves of surrogate pairs, and names given twice.
+// ReadJSON decodes the body of a JSON request. An empty body is an empty request. It refuses what would have to be
+// altered or guessed at: bytes that are not UTF-8, halves of surrogate pairs, and names given twice.
 func ReadJSON(body []byte) (*Input, error) {
 	in := new(Input)
 	if len(bytes.TrimSpace(body)) == 0 {
@@ -32,7 +32,8 @@ func ReadJSON(body []byte) (*Input, error) {
 		return in, nil
 	}
 	if bad, ok := errors.AsType[*json.SemanticError](err); ok {
-		return nil, ErrSerialization.With("%s can not be converted to a value of member %s", kinds[bad.JSONKind], orBody(clip(bad.JSONPointer.LastToken())))
+		return nil, ErrSerialization.With("%s can not be converted to a value of member %s", kinds[bad.JSONKind],
+			orBody(clip(bad.JSONPointer.LastToken())))
 	}
 	return nil, ErrSerialization.With("The request body is not valid JSON: %s", clip(err.Error())) // which may name a member
 }

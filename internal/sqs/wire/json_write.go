@@ -23,7 +23,8 @@ func JSONError(e *Error) []byte {
 	}{"com.amazonaws.sqs#" + e.Shape, e.Message})
 }
 
-// QueryJSON encodes a response of the Query protocol for a client that accepts JSON: its fields in an object within an object, and its maps as lists.
+// QueryJSON encodes a response of the Query protocol for a client that accepts JSON: its fields in an object within an
+// object, and its maps as lists.
 func QueryJSON(action, requestID string, out *Output) []byte {
 	var fields map[string]any
 	if err := json.Unmarshal(JSON(out), &fields); err != nil {
@@ -70,7 +71,8 @@ func pairsOf(key string, value any) (pairs []any) {
 
 // QueryJSONError encodes an error of the Query protocol for a client that accepts JSON.
 func QueryJSONError(requestID string, e *Error) []byte {
-	return marshal(map[string]any{"Error": map[string]any{"Type": e.fault(), "Code": e.Code, "Message": e.queryMessage()}, "RequestId": requestID})
+	return marshal(map[string]any{"Error": map[string]any{"Type": e.fault(), "Code": e.Code, "Message": e.queryMessage()},
+		"RequestId": requestID})
 }
 
 // QueryError returns the value of the x-amzn-query-error header, from which JSON clients learn the Query protocol's code.

@@ -49,8 +49,9 @@ func ReadQuery(form url.Values) (*Input, error) {
 		MaxPerSecond: q.number("MaxNumberOfMessagesPerSecond"), TaskHandle: q.text("TaskHandle"),
 		Attributes: q.pairs("Attribute", "Name"), Tags: q.pairs("Tag", "Key"),
 		TagKeys: q.texts("TagKey"), AccountIDs: q.texts("AWSAccountId"), ActionNames: q.texts("ActionName"),
-		AttributeNames: q.texts("AttributeName"), SystemAttrNames: q.texts("MessageSystemAttributeName"), MessageAttrNames: q.texts("MessageAttributeName"),
-		MessageAttrs: q.attributes("MessageAttribute"), SystemAttrs: q.attributes("MessageSystemAttribute"),
+		AttributeNames: q.texts("AttributeName"), SystemAttrNames: q.texts("MessageSystemAttributeName"),
+		MessageAttrNames: q.texts("MessageAttributeName"), MessageAttrs: q.attributes("MessageAttribute"),
+		SystemAttrs: q.attributes("MessageSystemAttribute"),
 	}
 	if len(in.AttributeNames) > 0 { // the older of two lists; in JSON, both count
 		in.SystemAttrNames = nil
@@ -58,7 +59,8 @@ func ReadQuery(form url.Values) (*Input, error) {
 	if in.Tags == nil {
 		in.Tags = q.pairs("Tags", "Key")
 	}
-	for _, list := range []string{"SendMessageBatchRequestEntry", "DeleteMessageBatchRequestEntry", "ChangeMessageVisibilityBatchRequestEntry"} {
+	for _, list := range []string{"SendMessageBatchRequestEntry", "DeleteMessageBatchRequestEntry",
+		"ChangeMessageVisibilityBatchRequestEntry"} {
 		for _, at := range q.members(list) {
 			in.Entries = append(in.Entries, q.entry(at))
 		}

@@ -17,7 +17,8 @@ func TestChecksums(t *testing.T) {
 	if got, want := MD5("hi"), "49f68a5c8493ec2c0bf489821c21fc3b"; got != want {
 		t.Errorf("MD5(hi) = %s, want %s", got, want)
 	}
-	if got, want := MD5OfAttributes(map[string]Attribute{"a": {DataType: "String", StringValue: text("b")}}), "bef8bf215374a0a228d67533b1a488be"; got != want {
+	if got, want := MD5OfAttributes(map[string]Attribute{"a": {DataType: "String", StringValue: text("b")}}),
+		"bef8bf215374a0a228d67533b1a488be"; got != want {
 		t.Errorf("MD5OfAttributes = %s, want %s", got, want)
 	}
 	if got := MD5OfAttributes(nil); got != "" {
@@ -39,8 +40,8 @@ func TestFormsAgree(t *testing.T) {
 		t.Fatal(err)
 	}
 	form, err := url.ParseQuery("QueueUrl=u&MessageBody=b&DelaySeconds=3&MessageAttribute.1.Name=a&MessageAttribute.1.Value.DataType=String" +
-		"&MessageAttribute.1.Value.StringValue=x&MessageAttribute.2.Name=b&MessageAttribute.2.Value.DataType=Binary&MessageAttribute.2.Value.BinaryValue=AQI%3D" +
-		"&Attribute.1.Name=k&Attribute.1.Value=v&Tag.1.Key=t&Tag.1.Value=w&AttributeName.1=All" +
+		"&MessageAttribute.1.Value.StringValue=x&MessageAttribute.2.Name=b&MessageAttribute.2.Value.DataType=Binary&" +
+		"MessageAttribute.2.Value.BinaryValue=AQI%3D&Attribute.1.Name=k&Attribute.1.Value=v&Tag.1.Key=t&Tag.1.Value=w&AttributeName.1=All" +
 		"&SendMessageBatchRequestEntry.1.Id=1&SendMessageBatchRequestEntry.1.MessageBody=c&SendMessageBatchRequestEntry.1.DelaySeconds=0")
 	if err != nil {
 		t.Fatal(err)
@@ -86,13 +87,18 @@ func TestBadRequests(t *testing.T) {
 		}
 	}
 	for query, want := range map[string]string{
-		"MessageBody=a&MessageBody=b":                                      "The form has the field MessageBody more than once.",
-		"Tag.1.Key=a&Tag.2.Key=b&Tag.3.Key=a":                              "Value a for parameter Tag.3.Key is invalid. Reason: It is given more than once.",
-		"Attribute.1.Name=a&Attribute.2.Name=a":                            "Value a for parameter Attribute.2.Name is invalid. Reason: It is given more than once.",
-		"MessageAttribute.1.Name=a&MessageAttribute.2.Name=a":              "Value a for parameter MessageAttribute.2.Name is invalid. Reason: It is given more than once.",
-		"DelaySeconds=a":                                                   "Value a for parameter DelaySeconds is invalid. Reason: Must be an integer.",
-		"Tag.2000000.Key=":                                                 "Tag.2000000: a list has at most 1000 members.",
-		"MessageAttribute.1.Name=a&MessageAttribute.1.Value.BinaryValue=*": "Value * for parameter MessageAttribute.1.Value.BinaryValue is invalid. Reason: Must be base64.",
+		"MessageBody=a&MessageBody=b": "The form has the field MessageBody more than once.",
+		"Tag.1.Key=a&Tag.2.Key=b&Tag.3.Key=a": "Value a for parameter Tag.3.Key is invalid. Reason: It is given " +
+			"more than once.",
+		"Attribute.1.Name=a&Attribute.2.Name=a": "Value a for parameter Attribute.2.Name is invalid. Reason: It is " +
+			"given more than once.",
+		"MessageAttribute.1.Name=a&MessageAttribute.2.Name=a": "Value a for parameter MessageAttribute.2.Name is invalid. Reason: " +
+			"It is given more than once.",
+		"DelaySeconds=a": "Value a for parameter DelaySeconds is invalid. Reason: Must " +
+			"be an integer.",
+		"Tag.2000000.Key=": "Tag.2000000: a list has at most 1000 members.",
+		"MessageAttribute.1.Name=a&MessageAttribute.1.Value.BinaryValue=*": "Value * for parameter MessageAttribute.1.Value.BinaryValue is " +
+			"invalid. Reason: Must be base64.",
 	} {
 		form, err := url.ParseQuery(query)
 		if err != nil {
@@ -106,16 +112,19 @@ func TestBadRequests(t *testing.T) {
 
 // Names have one spelling, except that the tags of a new queue do not begin with a capital.
 func TestNamesAreExact(t *testing.T) {
-	in, err := ReadJSON([]byte(`{"messagebody":"a","QUEUEURL":"u","Queueurl":"v","tags":{"a":"b"},"Tags":{"c":"d"},"Entries":[{"id":"1","MessageBody":"e"}]}`))
+	in, err := ReadJSON([]byte(`{"messagebody":"a","QUEUEURL":"u","Queueurl":"v","tags":{"a":"b"},"Tags":{"c":"d"},"Entries":[{"id":"1",` +
+		`"MessageBody":"e"}]}`))
 	want := &Input{Tags: map[string]string{"a": "b", "c": "d"}, Entries: []Entry{{Body: "e"}}}
 	if err != nil || !reflect.DeepEqual(in, want) {
 		t.Errorf("read as %+v, %v, want %+v", in, err, want)
 	}
-	if in, err = ReadJSON([]byte(`{"Tags":{"c":"d"},"MessageAttributes":{"a":{"StringListValues":["b"]}},"MaxResults":null,"TagKeys":null}`)); err != nil ||
+	if in, err = ReadJSON(
+		[]byte(`{"Tags":{"c":"d"},"MessageAttributes":{"a":{"StringListValues":["b"]}},"MaxResults":null,"TagKeys":null}`)); err != nil ||
 		!reflect.DeepEqual(in, &Input{Tags: map[string]string{"c": "d"}, MessageAttrs: map[string]Attribute{"a": {StringList: []string{"b"}}}}) {
 		t.Errorf("read as %+v, %v", in, err)
 	}
-	form, err := ParseForm("MessageAttribute.1.Name=a&MessageAttribute.1.Value.StringListValue.1=b&MessageAttribute.2.Name=c&MessageAttribute.2.Value.BinaryListValue.1=b")
+	form, err := ParseForm("MessageAttribute.1.Name=a&MessageAttribute.1.Value.StringListValue.1=b&MessageAttribute.2.Name=c&" +
+		"MessageAttribute.2.Value.BinaryListValue.1=b")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,36 +185,45 @@ func TestFormCostIsBounded(t *testing.T) {
 }
 
 func TestAnswers(t *testing.T) {
-	out := &Output{Messages: []Message{{ID: "m", ReceiptHandle: "r", Body: "a\r<\"\x01é", MD5OfBody: "s", Attributes: map[string]string{"B": "2", "A": "1"},
-		MessageAttributes: map[string]Attribute{"n": {DataType: "Number", StringValue: text("7")}, "b": {DataType: "Binary", BinaryValue: []byte{1}}}, MD5OfAttributes: "t"}}}
+	out := &Output{Messages: []Message{{ID: "m", ReceiptHandle: "r", Body: "a\r<\"\x01é", MD5OfBody: "s", Attributes: map[string]string{
+		"B": "2", "A": "1"},
+		MessageAttributes: map[string]Attribute{"n": {DataType: "Number", StringValue: text("7")}, "b": {DataType: "Binary",
+			BinaryValue: []byte{1}}}, MD5OfAttributes: "t"}}}
 	got := string(JSON(out))
-	want := `{"Messages":[{"MessageId":"m","ReceiptHandle":"r","MD5OfBody":"s","Body":"a\r<\"\u0001é","Attributes":{"A":"1","B":"2"},"MD5OfMessageAttributes":"t",` +
-		`"MessageAttributes":{"b":{"BinaryValue":"AQ==","DataType":"Binary"},"n":{"StringValue":"7","DataType":"Number"}}}]}`
+	want := `{"Messages":[{"MessageId":"m","ReceiptHandle":"r","MD5OfBody":"s","Body":"a\r<\"\u0001é","Attributes":{"A":"1","B":"2"},` +
+		`"MD5OfMessageAttributes":"t","MessageAttributes":{"b":{"BinaryValue":"AQ==","DataType":"Binary"},"n":{"StringValue":"7",` +
+		`"DataType":"Number"}}}]}`
 	if got != want {
 		t.Errorf("JSON = %s, want %s", got, want)
 	}
 	got = string(AppendXML(nil, "ReceiveMessage", "q", out))
-	want = `<?xml version="1.0"?><ReceiveMessageResponse xmlns="http://queue.amazonaws.com/doc/2012-11-05/"><ReceiveMessageResult><Message><MessageId>m</MessageId>` +
-		`<ReceiptHandle>r</ReceiptHandle><MD5OfBody>s</MD5OfBody><Body>a&#xD;&lt;&quot;` + "\uFFFD" + `é</Body><Attribute><Name>A</Name><Value>1</Value></Attribute>` +
-		`<Attribute><Name>B</Name><Value>2</Value></Attribute><MessageAttribute><Name>b</Name><Value><BinaryValue>AQ==</BinaryValue><DataType>Binary</DataType></Value></MessageAttribute>` +
-		`<MessageAttribute><Name>n</Name><Value><StringValue>7</StringValue><DataType>Number</DataType></Value></MessageAttribute><MD5OfMessageAttributes>t</MD5OfMessageAttributes>` +
-		`</Message></ReceiveMessageResult><ResponseMetadata><RequestId>q</RequestId></ResponseMetadata></ReceiveMessageResponse>`
+	want = `<?xml version="1.0"?><ReceiveMessageResponse ` +
+		`xmlns="http://queue.amazonaws.com/doc/2012-11-05/"><ReceiveMessageResult><Message><MessageId>m</MessageId><ReceiptHandle>` +
+		`r</ReceiptHandle><MD5OfBody>s</MD5OfBody><Body>a&#xD;&lt;&quot;` + "\uFFFD" +
+		`é</Body><Attribute><Name>A</Name><Value>1</Value></Attribute>` +
+		`<Attribute><Name>B</Name><Value>2</Value></Attribute><MessageAttribute><Name>b</Name><Value><BinaryValue>AQ==</BinaryValue><DataType>` +
+		`Binary</DataType></Value></MessageAttribute><MessageAttribute><Name>n</Name><Value><StringValue>7</StringValue><DataType>` +
+		`Number</DataType></Value></MessageAttribute><MD5OfMessageAttributes>t</MD5OfMessageAttributes></Message></ReceiveMessageResult>` +
+		`<ResponseMetadata><RequestId>q</RequestId></ResponseMetadata></ReceiveMessageResponse>`
 	if got != want {
 		t.Errorf("XML = %s, want %s", got, want)
 	}
 	got = string(QueryJSON("ReceiveMessage", "q", out))
-	want = `{"ReceiveMessageResponse":{"ReceiveMessageResult":{"messages":[{"Attributes":[{"Name":"A","Value":"1"},{"Name":"B","Value":"2"}],"Body":"a\r<\"\u0001é",` +
-		`"MD5OfBody":"s","MD5OfMessageAttributes":"t","MessageAttributes":[{"Name":"b","Value":{"BinaryValue":"AQ==","DataType":"Binary"}},{"Name":"n","Value":{"DataType":"Number","StringValue":"7"}}],` +
-		`"MessageId":"m","ReceiptHandle":"r"}]},"ResponseMetadata":{"RequestId":"q"}}}`
+	want = `{"ReceiveMessageResponse":{"ReceiveMessageResult":{"messages":[{"Attributes":[{"Name":"A","Value":"1"},{"Name":"B",` +
+		`"Value":"2"}],"Body":"a\r<\"\u0001é","MD5OfBody":"s","MD5OfMessageAttributes":"t","MessageAttributes":[{"Name":"b",` +
+		`"Value":{"BinaryValue":"AQ==","DataType":"Binary"}},{"Name":"n","Value":{"DataType":"Number","StringValue":"7"}}],"MessageId":"m",` +
+		`"ReceiptHandle":"r"}]},"ResponseMetadata":{"RequestId":"q"}}}`
 	if got != want {
 		t.Errorf("JSON of a query = %s, want %s", got, want)
 	}
 	for action, want := range map[string]string{
-		"ListQueues":    `{"ListQueuesResponse":{"ListQueuesResult":{"queueUrls":["u"]},"ResponseMetadata":{"RequestId":"q"}}}`,
-		"ListQueueTags": `{"ListQueueTagsResponse":{"ListQueueTagsResult":{"Tags":[{"Key":"a","Value":"b"}]},"ResponseMetadata":{"RequestId":"q"}}}`,
+		"ListQueues": `{"ListQueuesResponse":{"ListQueuesResult":{"queueUrls":["u"]},"ResponseMetadata":{"RequestId":"q"}}}`,
+		"ListQueueTags": `{"ListQueueTagsResponse":{"ListQueueTagsResult":{"Tags":[{"Key":"a","Value":"b"}]},` +
+			`"ResponseMetadata":{"RequestId":"q"}}}`,
 		"DeleteMessage": `{"DeleteMessageResponse":{"ResponseMetadata":{"RequestId":"q"}}}`,
 	} {
-		out := map[string]*Output{"ListQueues": {QueueURLs: []string{"u"}}, "ListQueueTags": {Tags: map[string]string{"a": "b"}}, "DeleteMessage": {}}[action]
+		out := map[string]*Output{"ListQueues": {QueueURLs: []string{"u"}}, "ListQueueTags": {Tags: map[string]string{"a": "b"}},
+			"DeleteMessage": {}}[action]
 		if got := string(QueryJSON(action, "q", out)); got != want {
 			t.Errorf("%s: JSON of a query = %s, want %s", action, got, want)
 		}
@@ -219,16 +237,20 @@ func TestAnswers(t *testing.T) {
 }
 
 func TestErrorsInQueryAndJSON(t *testing.T) {
-	if got, want := string(JSONError(ErrQueueDoesNotExist)), `{"__type":"com.amazonaws.sqs#QueueDoesNotExist","message":"The specified queue does not exist."}`; got != want {
+	if got, want := string(JSONError(ErrQueueDoesNotExist)),
+		`{"__type":"com.amazonaws.sqs#QueueDoesNotExist","message":"The specified queue does not exist."}`; got != want {
 		t.Errorf("JSON error = %s, want %s", got, want)
 	}
 	if got, want := ErrQueueDoesNotExist.QueryError(), "AWS.SimpleQueueService.NonExistentQueue;Sender"; got != want {
 		t.Errorf("QueryError = %s, want %s", got, want)
 	}
-	if got, want := string(QueryJSONError("q", ErrQueueDoesNotExist)), `{"Error":{"Code":"AWS.SimpleQueueService.NonExistentQueue","Message":"The specified queue does not exist for this wsdl version.","Type":"Sender"},"RequestId":"q"}`; got != want {
+	if got, want := string(QueryJSONError("q", ErrQueueDoesNotExist)),
+		`{"Error":{"Code":"AWS.SimpleQueueService.NonExistentQueue","Message":"The specified queue does not exist for this wsdl `+
+			`version.","Type":"Sender"},"RequestId":"q"}`; got != want {
 		t.Errorf("JSON error of a query = %s, want %s", got, want)
 	}
-	want := `<?xml version="1.0"?><ErrorResponse xmlns="http://queue.amazonaws.com/doc/2012-11-05/"><Error><Type>Sender</Type><Code>AWS.SimpleQueueService.NonExistentQueue</Code>` +
+	want := `<?xml version="1.0"?><ErrorResponse ` +
+		`xmlns="http://queue.amazonaws.com/doc/2012-11-05/"><Error><Type>Sender</Type><Code>AWS.SimpleQueueService.NonExistentQueue</Code>` +
 		`<Message>The specified queue does not exist for this wsdl version.</Message><Detail/></Error><RequestId>q</RequestId></ErrorResponse>`
 	if got := string(AppendXMLError(nil, "q", ErrQueueDoesNotExist)); got != want {
 		t.Errorf("XML error = %s, want %s", got, want)
@@ -266,7 +288,8 @@ func FuzzQuery(f *testing.F) {
 			}
 			return
 		}
-		out := AppendXML(nil, "ReceiveMessage", "q", &Output{Attributes: in.Attributes, Messages: []Message{{Body: in.Body, MessageAttributes: in.MessageAttrs}}})
+		out := AppendXML(nil, "ReceiveMessage", "q", &Output{Attributes: in.Attributes,
+			Messages: []Message{{Body: in.Body, MessageAttributes: in.MessageAttrs}}})
 		var any struct{}
 		if err := xml.Unmarshal(out, &any); err != nil {
 			t.Fatalf("%q: the response %q is not valid XML: %v", body, out, err)

@@ -59,5 +59,6 @@ type Count struct {
 
 // DepthCounts returns a queue's counts in the order of a task's life.
 func DepthCounts(d admin.Depth) []Count {
-	return []Count{{"scheduled", d.Scheduled}, {"ready", d.Ready}, {"claimed", d.Claimed}, {"retrying", d.Retrying}, {"dead", d.Dead}, {"poisoned", d.Poisoned}}
+	return []Count{{"scheduled", d.Scheduled}, {"ready", d.Ready}, {"claimed", d.Claimed}, {"retrying", d.Retrying}, {"dead", d.Dead},
+		{"poisoned", d.Poisoned}}
 }

@@ -12,8 +12,9 @@ import (
 	"github.com/pawlq/pawl/internal/ui/format"
 )
 
-// Chart shows counts over time: panels of stacked bars with common steps. Horizontal positions are percentages of the width and vertical ones are
-// pixels, so that text and edges are not stretched. Charts need no script: every step lists its values in its title, and a table has all of them.
+// Chart shows counts over time: panels of stacked bars with common steps. Horizontal positions are percentages of the
+// width and vertical ones are pixels, so that text and edges are not stretched. Charts need no script: every step lists
+// its values in its title, and a table has all of them.
 type Chart struct {
 	Label  string // a description with the main figures, for screen readers
 	Height int
@@ -138,8 +139,8 @@ func (c *Chart) begin(panels []Panel) {
 	now := time.Now()
 	for i := range steps {
 		begins := c.Start.Add(time.Duration(i) * c.step)
-		s := Step{X: percent(float64(i) / float64(steps)), Width: percent(1 / float64(steps)), Begins: begins, At: begins.UTC().Format(time.RFC3339), Title: format.Clock(begins, now),
-			Running: i == steps-1, Values: make([]int64, len(c.Legend))}
+		s := Step{X: percent(float64(i) / float64(steps)), Width: percent(1 / float64(steps)), Begins: begins,
+			At: begins.UTC().Format(time.RFC3339), Title: format.Clock(begins, now), Running: i == steps-1, Values: make([]int64, len(c.Legend))}
 		if s.Running {
 			s.Title += ", so far"
 		}
@@ -330,7 +331,8 @@ func Throughput(label string, s *admin.Stats) Chart {
 	dead := Series{"dead", "dead", of(func(e admin.EventCounts) int64 { return e.Dead })}
 	poisoned := Series{"poisoned", "poisoned", of(func(e admin.EventCounts) int64 { return e.Poisoned })}
 	dropped := Series{"discarded", "discarded, cancelled", of(func(e admin.EventCounts) int64 { return e.Discarded + e.Cancelled })}
-	panels := []Panel{{Name: "Enqueued", Height: PanelHeight, Of: []Series{enqueued}}, {Name: "Ended", Height: PanelHeight, Hangs: true, Of: []Series{succeeded}}}
+	panels := []Panel{{Name: "Enqueued", Height: PanelHeight, Of: []Series{enqueued}}, {Name: "Ended", Height: PanelHeight, Hangs: true,
+		Of: []Series{succeeded}}}
 	wrong := Panel{Name: "Failed, on its own scale", Height: lowPanelHeight}
 	for _, s := range []Series{dropped, dead, poisoned} {
 		if total(s.N) > 0 {

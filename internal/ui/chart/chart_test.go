@@ -18,13 +18,19 @@ func TestSparklines(t *testing.T) {
 		s    admin.QueueSeries
 		want Spark
 	}{
-		{"nothing", admin.QueueSeries{In: none, Out: none, Failed: none, Succeeded: none, Poisoned: none}, Spark{Label: "0 enqueued, 0 succeeded"}},
-		{"success", admin.QueueSeries{In: none, Out: []int64{1, 1000, 1000, 0, 500}, Failed: []int64{0, 2, 1, 0, 9}, Succeeded: []int64{1, 1000, 1000, 0, 500}, Poisoned: none},
-			Spark{Label: "0 enqueued, 2,501 succeeded, 12 attempts failed", Area: "M0 20v-1h1v-19h2v20h1v-10h1V20z", Failed: "M1 20h2v3h-2zM4 20h1v3h-1z"}},
-		{"arrivals alone", admin.QueueSeries{In: []int64{0, 100, 50, 0, 0}, Out: none, Failed: none, Succeeded: none, Poisoned: none}, Spark{Label: "150 enqueued, 0 succeeded", Came: "M0 20h1v-20h1v10h1v10h2"}},
-		{"poison", admin.QueueSeries{In: none, Out: []int64{0, 0, 7, 0, 0}, Failed: []int64{0, 0, 7, 0, 0}, Succeeded: none, Poisoned: []int64{0, 0, 7, 0, 0}},
+		{"nothing", admin.QueueSeries{In: none, Out: none, Failed: none, Succeeded: none, Poisoned: none},
+			Spark{Label: "0 enqueued, 0 succeeded"}},
+		{"success", admin.QueueSeries{In: none, Out: []int64{1, 1000, 1000, 0, 500}, Failed: []int64{0, 2, 1, 0, 9}, Succeeded: []int64{1, 1000,
+			1000, 0, 500}, Poisoned: none},
+			Spark{Label: "0 enqueued, 2,501 succeeded, 12 attempts failed", Area: "M0 20v-1h1v-19h2v20h1v-10h1V20z",
+				Failed: "M1 20h2v3h-2zM4 20h1v3h-1z"}},
+		{"arrivals alone", admin.QueueSeries{In: []int64{0, 100, 50, 0, 0}, Out: none, Failed: none, Succeeded: none, Poisoned: none},
+			Spark{Label: "150 enqueued, 0 succeeded", Came: "M0 20h1v-20h1v10h1v10h2"}},
+		{"poison", admin.QueueSeries{In: none, Out: []int64{0, 0, 7, 0, 0}, Failed: []int64{0, 0, 7, 0, 0}, Succeeded: none,
+			Poisoned: []int64{0, 0, 7, 0, 0}},
 			Spark{Label: "0 enqueued, 0 succeeded, 7 attempts failed, 7 poisoned", Failed: "M2 20h1v3h-1z"}},
-		{"cancelled", admin.QueueSeries{In: none, Out: []int64{0, 400, 0, 0, 0}, Failed: none, Succeeded: none, Poisoned: none}, Spark{Label: "0 enqueued, 0 succeeded, 400 ended another way"}},
+		{"cancelled", admin.QueueSeries{In: none, Out: []int64{0, 400, 0, 0, 0}, Failed: none, Succeeded: none, Poisoned: none},
+			Spark{Label: "0 enqueued, 0 succeeded, 400 ended another way"}},
 	} {
 		c.s.Step, c.want.Width = time.Minute, 5
 		c.want.Label += " in " + format.Duration(5*time.Minute)
@@ -58,7 +64,8 @@ func TestTrendsHaveLastHourInWords(t *testing.T) {
 }
 
 func TestBarsHaveDescriptions(t *testing.T) {
-	for step, want := range map[time.Duration]string{time.Second: "per second", 10 * time.Second: "per 10 s", time.Minute: "per minute", 30 * time.Minute: "per 30 min", time.Hour: "per hour", 0: ""} {
+	for step, want := range map[time.Duration]string{time.Second: "per second", 10 * time.Second: "per 10 s", time.Minute: "per minute",
+		30 * time.Minute: "per 30 min", time.Hour: "per hour", 0: ""} {
 		if got := stepWords(step); got != want {
 			t.Errorf("stepWords(%v) = %q, want %q", step, got, want)
 		}
@@ -99,20 +106,25 @@ var newYear = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func TestCharts(t *testing.T) {
 	in := Panel{Name: "In", Height: 100, Of: []Series{{"enqueued", "enqueued", []int64{40, 5, 0}}}}
-	out := Panel{Name: "Out", Height: 100, Hangs: true, Of: []Series{{"succeeded", "succeeded", []int64{30, 0, 20}}, {"dead", "dead", []int64{10, 0, 0}}}}
+	out := Panel{Name: "Out", Height: 100, Hangs: true, Of: []Series{{"succeeded", "succeeded", []int64{30, 0, 20}},
+		{"dead", "dead", []int64{10, 0, 0}}}}
 	c := New("tasks", newYear, time.Minute, in, out, Panel{Name: "Wrong", Height: 50, Of: []Series{{"dead", "dead", []int64{10, 0, 0}}}})
 	const zero = panelName + 100
-	if first := c.Steps[0]; !reflect.DeepEqual(first.Pieces, []Piece{{State: "enqueued", Y: panelName, H: 100}, {State: "succeeded", Y: zero, H: 75}, {State: "dead", Y: zero + 75, H: 25},
-		{State: "dead", Y: zero + 100 + panelName + panelGap + panelName, H: 50}}) || first.X != "0%" || first.Width != "33.333%" || first.Title != "1 Jan 00:00:00 UTC\nenqueued: 40\nsucceeded: 30\ndead: 10" {
+	if first := c.Steps[0]; !reflect.DeepEqual(first.Pieces, []Piece{{State: "enqueued", Y: panelName, H: 100}, {State: "succeeded", Y: zero,
+		H: 75}, {State: "dead", Y: zero + 75, H: 25},
+		{State: "dead", Y: zero + 100 + panelName + panelGap + panelName, H: 50}}) || first.X != "0%" || first.Width != "33.333%" ||
+		first.Title != "1 Jan 00:00:00 UTC\nenqueued: 40\nsucceeded: 30\ndead: 10" {
 		t.Errorf("the first step is %+v", first)
 	}
-	if last := c.Steps[2]; c.Steps[1].Running || !last.Running || last.X != "66.667%" || last.Title != "1 Jan 00:02:00 UTC, so far\nenqueued: 0\nsucceeded: 20\ndead: 0" || !slices.Equal(last.Values, []int64{0, 20, 0}) {
+	if last := c.Steps[2]; c.Steps[1].Running || !last.Running || last.X != "66.667%" ||
+		last.Title != "1 Jan 00:02:00 UTC, so far\nenqueued: 0\nsucceeded: 20\ndead: 0" || !slices.Equal(last.Values, []int64{0, 20, 0}) {
 		t.Errorf("the running step is %+v", last)
 	}
 	if c.Label != "tasks: enqueued 45, succeeded 50, dead 10" || c.Empty || c.Cuts != nil || c.Unit() != "per minute" || len(c.Legend) != 3 {
 		t.Errorf("the chart is %+v", c)
 	}
-	if want := []Text{{zero, "0"}, {panelName, "40"}, {zero - 50, "20"}, {zero + 100, "40"}, {zero + 50, "20"}}; !slices.Equal(c.Scale[:5], want) {
+	if want := []Text{{zero, "0"}, {panelName, "40"}, {zero - 50, "20"}, {zero + 100, "40"}, {zero + 50, "20"}}; !slices.Equal(c.Scale[:5],
+		want) {
 		t.Errorf("the scale of both panels is %+v, want %+v", c.Scale[:5], want)
 	}
 	if empty := New("none", newYear, time.Minute); !empty.Empty || len(empty.Steps) != 0 || empty.Label != "none" {
@@ -120,7 +132,8 @@ func TestCharts(t *testing.T) {
 	}
 }
 
-// TestChartsCutSpikes: a truncated bar reaches the edge, is visibly truncated and labeled with its value. Of adjacent ones only the highest is labeled.
+// TestChartsCutSpikes: a truncated bar reaches the edge, is visibly truncated and labeled with its value. Of adjacent
+// ones only the highest is labeled.
 func TestChartsCutSpikes(t *testing.T) {
 	n := make([]int64, 60)
 	for i := range n {
@@ -131,7 +144,8 @@ func TestChartsCutSpikes(t *testing.T) {
 		panels := []Panel{{Height: 100, Of: []Series{{"enqueued", "enqueued", n}}}}
 		edge, y, inner := 0.0, 9.0, []float64{10, 6}
 		if hangs {
-			panels = []Panel{{Height: 100, Of: []Series{{"enqueued", "enqueued", nil}}}, {Height: 100, Hangs: true, Of: []Series{{"succeeded", "succeeded", n}}}}
+			panels = []Panel{{Height: 100, Of: []Series{{"enqueued", "enqueued", nil}}}, {Height: 100, Hangs: true,
+				Of: []Series{{"succeeded", "succeeded", n}}}}
 			edge, y, inner = 200, 198, []float64{194, 190}
 		}
 		c := New("", newYear, time.Minute, panels...)
@@ -152,13 +166,16 @@ func TestChartsMergeSteps(t *testing.T) {
 		ones[i] = 1
 	}
 	c := New("", newYear.Add(-20*time.Second), 10*time.Second, Panel{Height: 100, Of: []Series{{"a", "a", ones}}})
-	if len(c.Steps) != 60 || !c.Start.Equal(newYear) || c.Steps[0].Values[0] != 6 || c.Steps[59].Values[0] != 4 || !c.Steps[59].Running || c.Legend[0].N != 358 {
-		t.Errorf("an hour of 10 s steps became %d steps from %v, with %d in the first, %d in the last and %d in total", len(c.Steps), c.Start, c.Steps[0].Values[0], c.Steps[59].Values[0], c.Legend[0].N)
+	if len(c.Steps) != 60 || !c.Start.Equal(newYear) || c.Steps[0].Values[0] != 6 || c.Steps[59].Values[0] != 4 || !c.Steps[59].Running ||
+		c.Legend[0].N != 358 {
+		t.Errorf("an hour of 10 s steps became %d steps from %v, with %d in the first, %d in the last and %d in total", len(c.Steps), c.Start,
+			c.Steps[0].Values[0], c.Steps[59].Values[0], c.Legend[0].N)
 	}
 	if c := New("", newYear, 10*time.Second, Panel{Of: []Series{{"a", "a", ones[:30]}}}); len(c.Steps) != 30 || c.Unit() != "per 10 s" {
 		t.Errorf("5 minutes became %d steps %s, want 30 per 10 s", len(c.Steps), c.Unit())
 	}
-	if c := New("", newYear, 5*time.Minute, Panel{Of: []Series{{"a", "a", ones[:288]}}}); len(c.Steps) != 72 || c.Unit() != "per 20 min" || len(c.Ticks) != 5 || c.Ticks[0] != (Tick{"16.667%", "2026-01-01T04:00:00Z", "04:00"}) {
+	if c := New("", newYear, 5*time.Minute, Panel{Of: []Series{{"a", "a", ones[:288]}}}); len(c.Steps) != 72 || c.Unit() != "per 20 min" ||
+		len(c.Ticks) != 5 || c.Ticks[0] != (Tick{"16.667%", "2026-01-01T04:00:00Z", "04:00"}) {
 		t.Errorf("a day became %d steps %s, with the ticks %+v", len(c.Steps), c.Unit(), c.Ticks)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/pawlq/pawl/internal/ui/format"
 )
 
-// Histogram shows the distribution of durations: a bar for each bucket on a logarithmic axis, and lines at quantiles. Positions are percentages of
-// the width or height, so that text is not stretched.
+// Histogram shows the distribution of durations: a bar for each bucket on a logarithmic axis, and lines at quantiles.
+// Positions are percentages of the width or height, so that text is not stretched.
 type Histogram struct {
 	Label string
 	Bars  []HistogramBar
@@ -46,9 +46,10 @@ const (
 )
 
 // axisTimes are the possible labels of the axis.
-var axisTimes = []time.Duration{time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond,
-	100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second,
-	time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 5 * time.Hour, 12 * time.Hour, 24 * time.Hour}
+var axisTimes = []time.Duration{time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond,
+	50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second,
+	5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 30 * time.Minute,
+	time.Hour, 2 * time.Hour, 5 * time.Hour, 12 * time.Hour, 24 * time.Hour}
 
 // histogramPlace returns the position of a duration, in buckets from 1 ms: there are two per doubling.
 func histogramPlace(d time.Duration) float64 {
@@ -72,8 +73,9 @@ func NewHistogram(label string, buckets []admin.HistogramBucket, l admin.Latency
 			continue
 		}
 		height := max(float64(b.Count)/float64(h.Top), 0.01)
-		h.Bars = append(h.Bars, HistogramBar{X: at(float64(ends[i] - 1)), Width: percent(1 / float64(bars)), Y: percent(1 - height), Height: percent(height),
-			Title: fmt.Sprintf("%s\n%s, %s %%", bucketText(ends[i], b.UpTo == 0), format.Number(b.Count), format.Decimal(100*float64(b.Count)/float64(l.Count)))})
+		h.Bars = append(h.Bars, HistogramBar{X: at(float64(ends[i] - 1)), Width: percent(1 / float64(bars)), Y: percent(1 - height),
+			Height: percent(height), Title: fmt.Sprintf("%s\n%s, %s %%", bucketText(ends[i], b.UpTo == 0), format.Number(b.Count),
+				format.Decimal(100*float64(b.Count)/float64(l.Count)))})
 	}
 	for i, q := range []struct {
 		word string

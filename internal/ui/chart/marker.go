@@ -30,7 +30,8 @@ type Flag struct {
 }
 
 const (
-	// MaxFlags is the maximum number of markers drawn on a chart, maxListedMarkers that of markers listed: the newest. More would be indistinguishable.
+	// MaxFlags is the maximum number of markers drawn on a chart, maxListedMarkers that of markers listed: the newest.
+	// More would be indistinguishable.
 	MaxFlags  = 24
 	MaxListed = 6
 	// maxMarkersInTitle is the maximum number of markers named in a step's title.

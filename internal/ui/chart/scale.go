@@ -11,7 +11,8 @@ const (
 	mostSteps = 72
 	// mostTicks is the maximum number of labels on an axis.
 	mostTicks = 6
-	// flattens is the ratio of the highest bar to the usual ones above which the highest are truncated. Otherwise the rest would be a flat line.
+	// flattens is the ratio of the highest bar to the usual ones above which the highest are truncated. Otherwise the rest
+	// would be a flat line.
 	flattens = 8
 )
 
@@ -20,8 +21,8 @@ var chartSpans = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 
 	time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 20 * time.Minute, 30 * time.Minute,
 	time.Hour, 2 * time.Hour, 3 * time.Hour, 4 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour}
 
-// merge combines steps into longer ones that begin at whole minutes or hours. It drops the first one if it is incomplete, as its bar would be
-// misleadingly low.
+// merge combines steps into longer ones that begin at whole minutes or hours. It drops the first one if it is
+// incomplete, as its bar would be misleadingly low.
 func merge(panels []Panel, start time.Time, step time.Duration) ([]Panel, time.Time, time.Duration) {
 	n := 0
 	for _, p := range panels {
@@ -74,8 +75,8 @@ func (c *Chart) ticks() {
 	}
 }
 
-// scaleOf returns the value at the edge of a panel. The usual values are all but the highest twentieth: if the highest value exceeds them by far,
-// the scale fits the usual ones.
+// scaleOf returns the value at the edge of a panel. The usual values are all but the highest twentieth: if the highest
+// value exceeds them by far, the scale fits the usual ones.
 func scaleOf(sums []int64) int64 {
 	some := slices.DeleteFunc(slices.Clone(sums), func(n int64) bool { return n == 0 })
 	if len(some) == 0 {

@@ -48,7 +48,8 @@ func NewShares(s *admin.Stats) Shares {
 		}
 		begins := s.Start.Add(time.Duration(i) * s.Step)
 		b := ShareBar{X: percent(float64(i) * width), Width: percent(width * 0.9), Class: "quiet", At: begins.UTC().Format(time.RFC3339),
-			Title: fmt.Sprintf("%s\n%s of %s failed, %s %%", format.Clock(begins, now), format.Number(bad), format.Plural(ended, "attempt"), format.Decimal(100*shareOf(e)))}
+			Title: fmt.Sprintf("%s\n%s of %s failed, %s %%", format.Clock(begins, now), format.Number(bad), format.Plural(ended, "attempt"),
+				format.Decimal(100*shareOf(e)))}
 		height := 0.03
 		if c.None = false; bad > 0 {
 			b.Class, c.Empty, height = "f-dead", false, max(shareOf(e)/top, 0.04)

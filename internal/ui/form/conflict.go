@@ -14,9 +14,9 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Others may edit the same thing while a form is being filled in. So a form carries the version that it edits, which the API checks, and the values
-// of its fields as they were shown. When it comes back, fields that the visitor didn't touch have their current value; where both sides changed a
-// field, both values are shown.
+// Others may edit the same thing while a form is being filled in. So a form carries the version that it edits, which
+// the API checks, and the values of its fields as they were shown. When it comes back, fields that the visitor didn't
+// touch have their current value; where both sides changed a field, both values are shown.
 
 // Names of hidden fields.
 const (
@@ -30,7 +30,8 @@ const (
 const TokenField = "your_token"
 
 // changedByOthers is the problem shown when others have made changes.
-var changedByOthers = problem.Problem{Title: "Not saved", Message: "someone else has changed this since you opened it. Their changes are marked below: review them, then save again"}
+var changedByOthers = problem.Problem{Title: "Not saved",
+	Message: "someone else has changed this since you opened it. Their changes are marked below: review them, then save again"}
 
 // hash returns a short hash of a field's value. It only tells values apart and need not be secure: whoever sends it fills in the form, too.
 func hash(value string) string {
@@ -132,7 +133,8 @@ func (f *Form) AddVersion() error {
 	if err != nil {
 		return err
 	}
-	f.Fields = append(f.Fields, Field{Name: VersionField, Kind: "hidden", Value: f.Version}, Field{Name: seenField, Kind: "hidden", Value: string(data)})
+	f.Fields = append(f.Fields, Field{Name: VersionField, Kind: "hidden", Value: f.Version}, Field{Name: seenField, Kind: "hidden",
+		Value: string(data)})
 	return nil
 }
 

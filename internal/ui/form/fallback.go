@@ -10,7 +10,8 @@ import (
 // hiddenFields are the hidden fields of all forms.
 var hiddenFields = []string{VersionField, seenField, VisitorField, "counted", "action", "q", "ids", "back", "request_id"}
 
-// Fallback returns a form with the values that were sent, for when the form that they were sent from cannot be built. back is the page to return to.
+// Fallback returns a form with the values that were sent, for when the form that they were sent from cannot be built.
+// back is the page to return to.
 func Fallback(filled url.Values, back string) *Form {
 	f := &Form{Title: "Not done", Text: "Your input is kept below as you sent it.", Button: "Try again", Back: back, Wide: true}
 	for _, name := range slices.Sorted(maps.Keys(filled)) {

@@ -47,16 +47,17 @@ type Check struct{ Label string }
 // Field is an input of a form. It is named as in the API, so that errors find their field.
 type Field struct {
 	Name, Label, Hint, Value, Placeholder string
-	Kind                                  string   // "text", "area", "json", "choice", "tick", "ticks", "hidden", "number", "secret", "note" (no input)
-	Options                               []Option // of a choice; of a text: suggestions while typing
-	Checkboxes                            []Checkbox
-	Required                              bool
-	Heading                               string // starts a new section
-	Fold                                  string // starts a section that is collapsed under this title
-	FoldSummary                           string // summary of the collapsed section
-	Refused                               string // error
-	Changed                               string // what others have done to it since the form was opened
-	OtherValue                            string // their value, if it differs from the one in the field
+	// "text", "area", "json", "choice", "tick", "ticks", "hidden", "number", "secret", "note" (no input)
+	Kind        string
+	Options     []Option // of a choice; of a text: suggestions while typing
+	Checkboxes  []Checkbox
+	Required    bool
+	Heading     string // starts a new section
+	Fold        string // starts a section that is collapsed under this title
+	FoldSummary string // summary of the collapsed section
+	Refused     string // error
+	Changed     string // what others have done to it since the form was opened
+	OtherValue  string // their value, if it differs from the one in the field
 }
 
 // Described returns the ids of the elements that describe a field, for screen readers.

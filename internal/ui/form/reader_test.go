@@ -14,7 +14,8 @@ import (
 )
 
 func TestRates(t *testing.T) {
-	for text, want := range map[string]admin.RateLimit{"50/s": {Limit: 50, Period: time.Second}, "100/1m burst 20": {Limit: 100, Period: time.Minute, Burst: 20}} {
+	for text, want := range map[string]admin.RateLimit{"50/s": {Limit: 50, Period: time.Second}, "100/1m burst 20": {Limit: 100,
+		Period: time.Minute, Burst: 20}} {
 		if rate, err := ParseRate(text); err != nil || rate != want {
 			t.Errorf("ParseRate(%q) = %+v, %v, want %+v", text, rate, err, want)
 		}
@@ -28,7 +29,8 @@ func TestRates(t *testing.T) {
 
 // TestFieldsRoundTrip: a form submitted without edits has the values that it was filled with.
 func TestFieldsRoundTrip(t *testing.T) {
-	for _, d := range []time.Duration{time.Millisecond, 90 * time.Second, 20 * time.Minute, 2 * time.Hour, 3*time.Hour + time.Minute, 36 * time.Hour, 14 * 24 * time.Hour, 1500 * time.Millisecond} {
+	for _, d := range []time.Duration{time.Millisecond, 90 * time.Second, 20 * time.Minute, 2 * time.Hour, 3*time.Hour + time.Minute,
+		36 * time.Hour, 14 * 24 * time.Hour, 1500 * time.Millisecond} {
 		if got, err := humanize.Duration(DurationText(d)); err != nil || got != d {
 			t.Errorf("DurationText(%v) = %q, which parses as %v, %v", d, DurationText(d), got, err)
 		}
@@ -38,7 +40,8 @@ func TestFieldsRoundTrip(t *testing.T) {
 	}
 }
 
-// TestHiddenFieldsReadBack: a hidden field is read as what it was, whatever browsers do to it, also by way of a form that shows what was sent.
+// TestHiddenFieldsReadBack: a hidden field is read as what it was, whatever browsers do to it, also by way of a form
+// that shows what was sent.
 func TestHiddenFieldsReadBack(t *testing.T) {
 	ofBrowser := strings.NewReplacer("\r\n", "\r\n", "\r", "\r\n", "\n", "\r\n", "\x00", "\uFFFD")
 	for _, value := range []string{"", " a ", "a\nb", "a\rb\r\n", "\x00", "%", "%41", "a%zz", "%\r"} {

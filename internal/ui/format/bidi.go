@@ -7,12 +7,12 @@ import (
 	"unicode/utf8"
 )
 
-// IsBidiControl reports whether c is an invisible character that changes the direction of the text after it (Unicode's Bidi_Control). With such
-// characters a caller can make one name look like another.
+// IsBidiControl reports whether c is an invisible character that changes the direction of the text after it (Unicode's
+// Bidi_Control). With such characters a caller can make one name look like another.
 func IsBidiControl(c rune) bool { return unicode.Is(unicode.Bidi_Control, c) }
 
-// ShowBidiControls makes bidirectional control characters in a page visible, and isolates the effect of each. The text itself stays the same for
-// copying. Form fields are left alone, since their content is sent back.
+// ShowBidiControls makes bidirectional control characters in a page visible, and isolates the effect of each. The text
+// itself stays the same for copying. Form fields are left alone, since their content is sent back.
 //
 // Pages come from html/template, which writes < and > only for tags.
 func ShowBidiControls(page []byte) []byte {

@@ -7,8 +7,8 @@ import (
 	"unicode/utf16"
 )
 
-// decodeEscapes decodes the \u escapes in valid JSON, which some languages write for everything but ASCII; false: there are none. Escapes of invisible
-// characters stay, and so do those that JSON requires.
+// decodeEscapes decodes the \u escapes in valid JSON, which some languages write for everything but ASCII; false: there
+// are none. Escapes of invisible characters stay, and so do those that JSON requires.
 func decodeEscapes(text []byte) ([]byte, bool) {
 	if !bytes.Contains(text, []byte(`\u`)) {
 		return text, false

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Moment is a time as people read it. Pages are rendered in UTC; with scripts, app.js shows times in the browser's zone, with UTC next to them.
+// Moment is a time as people read it. Pages are rendered in UTC; with scripts, app.js shows times in the browser's
+// zone, with UTC next to them.
 type Moment struct {
 	Set     bool
 	Machine string // RFC 3339, from which a script keeps Text up to date

@@ -17,8 +17,8 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// Watch selects the events that change what a page shows: a matching event means that the page must be refreshed. Fields that are set must all
-// match; the zero watch matches every event in the namespace.
+// Watch selects the events that change what a page shows: a matching event means that the page must be refreshed.
+// Fields that are set must all match; the zero watch matches every event in the namespace.
 type Watch struct {
 	Queue, Type, Task string
 	Kinds             []admin.EventKind
@@ -36,8 +36,8 @@ const (
 	maxLive = 500
 	// fullRefresh is how often a page without a stream is refreshed. There may be many, and they must not cost more than pages with a stream.
 	fullRefresh = 30 * time.Second
-	// maxNoticesPerSecond is the maximum number of change notices per second of all streams of a node together. A refresh costs about 5 ms, and a
-	// hundred open pages must cost the broker no more than ten.
+	// maxNoticesPerSecond is the maximum number of change notices per second of all streams of a node together. A refresh
+	// costs about 5 ms, and a hundred open pages must cost the broker no more than ten.
 	maxNoticesPerSecond = 10
 	// noticeGap is the minimum time between two change notices of a stream.
 	noticeGap = time.Second

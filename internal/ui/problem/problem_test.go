@@ -33,9 +33,12 @@ func TestOf(t *testing.T) {
 		{refusal("internal"), shown("internal", http.StatusInternalServerError), false},
 		{refusal("invalid_argument"), shown("invalid_argument", http.StatusUnprocessableEntity), false},
 		{refusal("wrong_state"), shown("wrong_state", http.StatusUnprocessableEntity), false},
-		{fmt.Errorf("stats: %w", pawltype.ErrClosed), Problem{Code: "unavailable", Message: "this server is stopping", Status: http.StatusServiceUnavailable}, false},
-		{fmt.Errorf("stats: %w", context.DeadlineExceeded), Problem{Code: "unavailable", Message: "the server took too long to answer", Status: http.StatusServiceUnavailable}, true},
-		{odd, Problem{Code: "internal", Message: "the page could not be rendered; see the server's log", Status: http.StatusInternalServerError}, false},
+		{fmt.Errorf("stats: %w", pawltype.ErrClosed), Problem{Code: "unavailable", Message: "this server is stopping",
+			Status: http.StatusServiceUnavailable}, false},
+		{fmt.Errorf("stats: %w", context.DeadlineExceeded), Problem{Code: "unavailable", Message: "the server took too long to answer",
+			Status: http.StatusServiceUnavailable}, true},
+		{odd, Problem{Code: "internal", Message: "the page could not be rendered; see the server's log", Status: http.StatusInternalServerError},
+			false},
 	} {
 		if got := Of(c.err); got != c.want {
 			t.Errorf("%v: %+v, want %+v", c.err, got, c.want)
@@ -64,7 +67,8 @@ func TestEach(t *testing.T) {
 
 func TestBadField(t *testing.T) {
 	got := Of(BadField("rate", "%d is too high", 7))
-	if want := (Problem{Code: "invalid_argument", Message: "rate: 7 is too high", Field: "rate", Status: http.StatusUnprocessableEntity}); got != want {
+	if want := (Problem{Code: "invalid_argument", Message: "rate: 7 is too high", Field: "rate",
+		Status: http.StatusUnprocessableEntity}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }

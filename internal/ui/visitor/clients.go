@@ -51,7 +51,8 @@ func (c *Clients) Client(who Visitor) (client *pawl.Client, leave func(), err er
 	}
 	s := c.known[who]
 	if s == nil {
-		client, err := pawl.Dial(who.host, pawl.DialOptions{Dialer: c.dial, Token: who.Token, Namespace: who.Namespace, NoRouting: true, Logger: c.log, RetryFor: retryFor})
+		client, err := pawl.Dial(who.host, pawl.DialOptions{Dialer: c.dial, Token: who.Token, Namespace: who.Namespace, NoRouting: true,
+			Logger: c.log, RetryFor: retryFor})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -71,7 +72,8 @@ func (c *Clients) Client(who Visitor) (client *pawl.Client, leave func(), err er
 // retryFor is how long a page waits for a shard without a leader before it shows an error.
 const retryFor = 5 * time.Second
 
-// closeUnused closes the clients that have been unused for maxIdle, and those that have been unused longest if there are more than maxVisitors.
+// closeUnused closes the clients that have been unused for maxIdle, and those that have been unused longest if there
+// are more than maxVisitors.
 func (c *Clients) closeUnused() {
 	var unused []Visitor
 	for who, s := range c.known {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// The URL of a page contains its namespace: pages of namespaces other than default are below /in/NAME. So pages can be bookmarked, shared and opened
-// side by side, and a form applies to the namespace in which it was shown.
+// The URL of a page contains its namespace: pages of namespaces other than default are below /in/NAME. So pages can be
+// bookmarked, shared and opened side by side, and a form applies to the namespace in which it was shown.
 const NamespacePath = "/in/"
 
 type namespaceKey struct{}

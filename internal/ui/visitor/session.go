@@ -67,7 +67,8 @@ type ownSession struct {
 
 // NewSessions returns sessions that end after some time without use; 0: DefaultIdle. find returns the key with an id, or auth.ErrNoSession;
 // any other error says why it can't be known at present. end ends a session on all nodes.
-func NewSessions(find func(auth.SessionID) (auth.SessionKey, error), end func(context.Context, auth.Session) error, idle time.Duration) *Sessions {
+func NewSessions(find func(auth.SessionID) (auth.SessionKey, error), end func(context.Context, auth.Session) error,
+	idle time.Duration) *Sessions {
 	if idle == 0 {
 		idle = DefaultIdle
 	}
@@ -137,7 +138,8 @@ func (s *Sessions) open(r *http.Request, now time.Time) (x session, err error) {
 		return x, nil
 	}
 	number := func(i int) uint64 { return binary.BigEndian.Uint64(body[8*i:]) }
-	x = session{string(body[bodySize:]), auth.Session{Key: key.ID, Number: number(0), Begun: int64(number(1))}, int64(number(2))} // #nosec G115 -- as it was written
+	x = session{string(body[bodySize:]), auth.Session{Key: key.ID, Number: number(0), Begun: int64(number(1))},
+		int64(number(2))} // #nosec G115 -- as it was written
 	if s.ended(x, now) || key.Ended.Has(x.Session) || CheckToken(x.token) != nil {
 		return session{}, nil
 	}
@@ -149,7 +151,8 @@ func (s *Sessions) open(r *http.Request, now time.Time) (x session, err error) {
 
 // errCutOff is why a session can't be opened that another node may have ended.
 var errCutOff = &pawltype.Error{Code: pawltype.ErrUnavailable,
-	Message: "this node is cut off from its cluster and can't know whether you have logged out elsewhere: log in again here, at /login, or use another node"}
+	Message: "this node is cut off from its cluster and can't know whether you have logged out elsewhere: log in again here, at /login, or " +
+		"use another node"}
 
 // beganHere reports whether a session began here, at some time or later.
 func (s *Sessions) beganHere(number uint64, since time.Time) bool {

@@ -155,7 +155,8 @@ func TestSessionsAreSealed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h := auth.HashOf(token); b.cookie == again.cookie || strings.Contains(string(raw), "secret") || strings.Contains(string(raw), string(h[:8])) {
+	if h := auth.HashOf(token); b.cookie == again.cookie || strings.Contains(string(raw), "secret") ||
+		strings.Contains(string(raw), string(h[:8])) {
 		t.Errorf("two sessions are %q and %q", b.cookie, again.cookie)
 	}
 	opens := func(what string, raw []byte, want string) {
@@ -314,8 +315,8 @@ func TestLogOutsThatWait(t *testing.T) {
 	})
 }
 
-// A node that is cut off accepts the sessions that it began since it last heard of the others, until they are logged out, and none that another
-// node may have ended.
+// A node that is cut off accepts the sessions that it began since it last heard of the others, until they are logged
+// out, and none that another node may have ended.
 func TestSessionsOfANodeThatIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cutOff, heard := false, time.Time{}

@@ -1,5 +1,5 @@
-// Package visitor decides as whom a request calls the API: by the token in its cookie, the namespace in its URL, the remote host, and the name that
-// the visitor chose.
+// Package visitor decides as whom a request calls the API: by the token in its cookie, the namespace in its URL, the
+// remote host, and the name that the visitor chose.
 //
 // It keeps the clients of recent visitors, one for each. It knows what the cookies and URLs contain, but not what pages do with a client.
 package visitor

@@ -7,8 +7,8 @@ type Button struct {
 	Page       bool   // it links to a page rather than a form, which opens on top of this page
 }
 
-// ActionBar holds the actions on the subject of a page. At most one of them is the main one. Harmful actions are in a menu, below the rest. In a
-// narrow window the menu holds all but the main one.
+// ActionBar holds the actions on the subject of a page. At most one of them is the main one. Harmful actions are in a
+// menu, below the rest. In a narrow window the menu holds all but the main one.
 type ActionBar struct {
 	Main         *Button
 	Beside       []Button // next to the main one

@@ -84,7 +84,8 @@ func (req *Request) GettingStarted() []form.Fact {
 	if err != nil {
 		call = ""
 	}
-	facts := []form.Fact{{Value: c.Command("enqueue", []string{"mail.welcome", payload}, "--queue=mail")}, {Value: c.Command("work", nil, "--type=mail.welcome", "--queue=mail", "--exec=cat")}, {Value: call}}
+	facts := []form.Fact{{Value: c.Command("enqueue", []string{"mail.welcome", payload}, "--queue=mail")},
+		{Value: c.Command("work", nil, "--type=mail.welcome", "--queue=mail", "--exec=cat")}, {Value: call}}
 	if strings.Contains(c.Curl, "PAWL_TOKEN") {
 		facts = append([]form.Fact{{Value: "read -rs PAWL_TOKEN; export PAWL_TOKEN"}}, facts...)
 	}

@@ -34,17 +34,18 @@ func zip(page []byte) []byte {
 	return b.Bytes()
 }
 
-// mayZip reports whether the response may be compressed. The length of a compressed page leaks something about its content to an attacker who can
-// make a browser request pages with chosen words and can observe the size of responses over TLS (BREACH). So pages requested by other sites are not
-// compressed; such requests carry no session either, because its cookie is SameSite=Strict. Our pages contain no anti-forgery token to leak, as
-// origins are compared instead (guard.go). Pages that show new secrets don't come through here.
+// mayZip reports whether the response may be compressed. The length of a compressed page leaks something about its
+// content to an attacker who can make a browser request pages with chosen words and can observe the size of responses
+// over TLS (BREACH). So pages requested by other sites are not compressed; such requests carry no session either,
+// because its cookie is SameSite=Strict. Our pages contain no anti-forgery token to leak, as origins are compared
+// instead (guard.go). Pages that show new secrets don't come through here.
 func mayZip(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return asset.AcceptsGzip(r) && (site == "" || site == "same-origin" || site == "none")
 }
 
-// tagOf returns the ETag of a page: a refresh that would bring the same page is answered by the tag alone. Relative times are not part of it, since
-// a script keeps them up to date.
+// tagOf returns the ETag of a page: a refresh that would bring the same page is answered by the tag alone. Relative
+// times are not part of it, since a script keeps them up to date.
 func tagOf(page []byte) string {
 	sum := sha256.New()
 	for found := true; found; {

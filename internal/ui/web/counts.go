@@ -14,8 +14,8 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// The menu has counts of what may need attention. They are read with the visitor's rights, and cached for all visitors with the same token: however
-// many pages are open, they cost two calls per countsFor.
+// The menu has counts of what may need attention. They are read with the visitor's rights, and cached for all visitors
+// with the same token: however many pages are open, they cost two calls per countsFor.
 const (
 	countsFor = 5 * time.Second
 	// countsTime is how long a page waits for the counts, which it can do without.
@@ -120,7 +120,8 @@ func readOperations(ctx context.Context, req *Request, n map[string]int64) {
 }
 
 // counted names what each count is of.
-var counted = map[string]string{"/": "things that need attention", "/dead": "dead letters", "/poison": "poisoned tasks", "/operations": "operations under way"}
+var counted = map[string]string{"/": "things that need attention", "/dead": "dead letters", "/poison": "poisoned tasks",
+	"/operations": "operations under way"}
 
 // addTo adds the counts to the entries of the menu.
 func (c *counts) addTo(items []navItem, req *Request) []navItem {

@@ -59,8 +59,8 @@ func funcs(base string, assets *asset.Files) template.FuncMap {
 	}
 }
 
-// baseMark stands for the base in rendered templates, which are parsed once while the base differs between requests. It is random, so that no input
-// can contain it.
+// baseMark stands for the base in rendered templates, which are parsed once while the base differs between requests. It
+// is random, so that no input can contain it.
 var baseMark = "/" + rand.Text()
 
 // dict lets a template pass several values to a part.

@@ -14,8 +14,8 @@ func guard(next http.Handler) http.Handler {
 		h.Set("Content-Security-Policy", policy)
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("X-Frame-Options", "DENY")
-		// Not no-referrer: browsers would send "Origin: null" with forms, and over plain HTTP, where they don't send Sec-Fetch-Site, nothing would
-		// distinguish our forms from those of others.
+		// Not no-referrer: browsers would send "Origin: null" with forms, and over plain HTTP, where they don't send
+		// Sec-Fetch-Site, nothing would distinguish our forms from those of others.
 		h.Set("Referrer-Policy", "same-origin")
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		if err := origin.Check(r); err != nil || lacksOrigin(r) {

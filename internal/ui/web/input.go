@@ -111,8 +111,8 @@ func (req *Request) Version() (string, error) {
 	return version, nil
 }
 
-// showFallback responds to a refused form that can't be rebuilt because the API does not answer. A script gets only the error, and leaves the form as
-// it is; without scripts, a form is shown with the input that was sent.
+// showFallback responds to a refused form that can't be rebuilt because the API does not answer. A script gets only the
+// error, and leaves the form as it is; without scripts, a form is shown with the input that was sent.
 func (s *Server) showFallback(req *Request, a Action, err error) error {
 	f := form.Fallback(req.HTTP.PostForm, a.Nav)
 	f.Refuse(err)

@@ -83,8 +83,8 @@ func addressOf(base string, parts []any) string {
 	return b.String()
 }
 
-// findAddress returns the URL of the tasks selected by a filter, which is given as names and values of its fields. It has at least one, since an
-// empty filter selects every task, and offers actions on all of them.
+// findAddress returns the URL of the tasks selected by a filter, which is given as names and values of its fields. It
+// has at least one, since an empty filter selects every task, and offers actions on all of them.
 func findAddress(base string, pairs []any) string {
 	var terms admin.FilterTerms
 	for i := 0; i+1 < len(pairs); i += 2 {

@@ -52,12 +52,14 @@ func TestLinks(t *testing.T) {
 }
 
 func TestLocalPath(t *testing.T) {
-	for path, want := range map[string]string{"/queues?a=b": "/queues?a=b", "/": "/", "": "/", "queues": "/", "//evil.example": "/", "/\\evil.example": "/", "/a\nb": "/", "/a\tb": "/", "https://evil.example/": "/"} {
+	for path, want := range map[string]string{"/queues?a=b": "/queues?a=b", "/": "/", "": "/", "queues": "/", "//evil.example": "/",
+		"/\\evil.example": "/", "/a\nb": "/", "/a\tb": "/", "https://evil.example/": "/"} {
 		if got := LocalPath(path); got != want {
 			t.Errorf("%q leads to %q, want %q", path, got, want)
 		}
 	}
-	for address, want := range map[string]string{"https://any.host/base/queues?a=b": "/queues?a=b", "/base/queues": "/queues", "https://h/other": "/", "https://h/base//evil.example": "/", ":": "/", "https://h/base": "/"} {
+	for address, want := range map[string]string{"https://any.host/base/queues?a=b": "/queues?a=b", "/base/queues": "/queues",
+		"https://h/other": "/", "https://h/base//evil.example": "/", ":": "/", "https://h/base": "/"} {
 		if got := pathOf(address, "/base"); got != want {
 			t.Errorf("the page %q is %q, want %q", address, got, want)
 		}
@@ -202,7 +204,8 @@ func TestPreferences(t *testing.T) {
 		req := &Request{Links: linksOf("/"), server: &Server{base: "/base"}, Writer: w}
 		req.KeepCookie(c.name, c.value)
 		got := w.Result().Cookies()[0]
-		if got.Name != c.name || got.Value != c.value || got.MaxAge != c.age || got.HttpOnly == c.scripts || got.Path != "/base/" || got.SameSite != http.SameSiteStrictMode || got.Secure {
+		if got.Name != c.name || got.Value != c.value || got.MaxAge != c.age || got.HttpOnly == c.scripts || got.Path != "/base/" ||
+			got.SameSite != http.SameSiteStrictMode || got.Secure {
 			t.Errorf("%s=%q is kept as %+v", c.name, c.value, got)
 		}
 	}
@@ -233,7 +236,8 @@ func TestFlash(t *testing.T) {
 }
 
 func TestTitles(t *testing.T) {
-	for status, want := range map[int]string{404: "Not found", 403: "Not allowed", 401: "Log in", 503: "Not available", 504: "Not available", 500: "Internal error", 422: "Invalid request", 413: "Invalid request"} {
+	for status, want := range map[int]string{404: "Not found", 403: "Not allowed", 401: "Log in", 503: "Not available", 504: "Not available",
+		500: "Internal error", 422: "Invalid request", 413: "Invalid request"} {
 		if got := titleOf(status); got != want {
 			t.Errorf("%d is titled %q, want %q", status, got, want)
 		}

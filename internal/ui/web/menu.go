@@ -35,12 +35,13 @@ const (
 
 // entries are the pages in the order of their use on call.
 var entries = []navItem{
-	{Path: "/", Label: "Overview", Key: "o", of: wholeNamespace}, {Path: "/queues", Label: "Queues", Key: "q"}, {Path: "/tasks", Label: "Tasks", Key: "t"},
-	{Path: "/types", Label: "Types", Key: "e"},
-	{Path: "/dead", Label: "Dead letters", Key: "d"}, {Path: "/poison", Label: "Poison", Key: "p"}, {Path: "/schedules", Label: "Schedules", Key: "s"},
-	{Path: "/groups", Label: "Groups", Key: "g"},
-	{Path: "/workers", Label: "Workers", Key: "w", Heading: "Activity"}, {Path: "/operations", Label: "Operations", Key: "b"}, {Path: "/audit", Label: "Audit", Key: "a", needs: "operate", of: wholeNamespace},
-	{Path: "/cluster", Label: "Cluster", Key: "c", of: wholeCluster, Heading: "Administration"}, {Path: "/webhooks", Label: "Webhooks", Key: "h", of: wholeNamespace},
+	{Path: "/", Label: "Overview", Key: "o", of: wholeNamespace}, {Path: "/queues", Label: "Queues", Key: "q"},
+	{Path: "/tasks", Label: "Tasks", Key: "t"}, {Path: "/types", Label: "Types", Key: "e"},
+	{Path: "/dead", Label: "Dead letters", Key: "d"}, {Path: "/poison", Label: "Poison", Key: "p"},
+	{Path: "/schedules", Label: "Schedules", Key: "s"}, {Path: "/groups", Label: "Groups", Key: "g"},
+	{Path: "/workers", Label: "Workers", Key: "w", Heading: "Activity"}, {Path: "/operations", Label: "Operations", Key: "b"},
+	{Path: "/audit", Label: "Audit", Key: "a", needs: "operate", of: wholeNamespace}, {Path: "/cluster", Label: "Cluster", Key: "c",
+		of: wholeCluster, Heading: "Administration"}, {Path: "/webhooks", Label: "Webhooks", Key: "h", of: wholeNamespace},
 	{Path: "/namespaces", Label: "Namespaces", Key: "m", needs: "cluster"}, {Path: "/tokens", Label: "Tokens", Key: "y", needs: "admin"},
 	{Path: "/settings", Label: "Settings", Key: ",", needs: "-"},
 }

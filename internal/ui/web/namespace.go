@@ -8,8 +8,8 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// toCanonicalURL redirects to a page's canonical URL if it was requested by another: to the namespace of the visitor's token, or to the URL without a
-// namespace if none is needed. It reports whether it did.
+// toCanonicalURL redirects to a page's canonical URL if it was requested by another: to the namespace of the visitor's
+// token, or to the URL without a namespace if none is needed. It reports whether it did.
 func (req *Request) toCanonicalURL() bool {
 	if base := visitor.BasePath(req.server.base, req.me.Namespace); base != req.base || visitor.Namespace(req.HTTP) == "default" {
 		http.Redirect(req.Writer, req.HTTP, base+req.path(), http.StatusSeeOther)

@@ -67,7 +67,8 @@ func match(files fs.FS, pattern string) []string {
 	return names
 }
 
-// Render writes a part of a page, which is a file in templates/. It renders all of it before writing the first byte, so that a failure can still be reported.
+// Render writes a part of a page, which is a file in templates/. It renders all of it before writing the first byte, so
+// that a failure can still be reported.
 func (req *Request) Render(status int, file, part string, data any) error {
 	var b bytes.Buffer
 	if err := req.server.templates.Execute(&b, file, part, data); err != nil {

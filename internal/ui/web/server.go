@@ -142,8 +142,8 @@ func (s *Server) newRequest(w http.ResponseWriter, r *http.Request) *Request {
 	return &Request{Links: Links{r, visitor.BasePath(s.base, visitor.Namespace(r))}, server: s, Writer: w, Ctx: r.Context(), Now: time.Now()}
 }
 
-// answer identifies the visitor if a whole page or a form is requested, or a form is submitted, and calls handle. It does not read the form of a visitor who is
-// refused.
+// answer identifies the visitor if a whole page or a form is requested, or a form is submitted, and calls handle. It
+// does not read the form of a visitor who is refused.
 func (s *Server) answer(req *Request, handle func(*Request) error) (err error) {
 	isPost := req.HTTP.Method == http.MethodPost
 	if !isPost && (!req.byPerson() || req.HTTP.Method != http.MethodGet) {

@@ -89,7 +89,8 @@ func (a *api) GetStats(context.Context, *pawlv1.GetStatsRequest) (*pawlv1.GetSta
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.count("stats")
-	return &pawlv1.GetStatsResponse{Stats: &pawlv1.Stats{}, Queues: &pawlv1.QueueTotals{Dead: a.dead, Poisoned: 1}, Attention: a.worries}, a.statErr
+	return &pawlv1.GetStatsResponse{Stats: &pawlv1.Stats{}, Queues: &pawlv1.QueueTotals{Dead: a.dead, Poisoned: 1}, Attention: a.worries},
+		a.statErr
 }
 
 func (a *api) ListOperations(context.Context, *pawlv1.ListOperationsRequest) (*pawlv1.ListOperationsResponse, error) {
@@ -154,7 +155,8 @@ func (s *site) pages() Set {
 					req.Lacks([]pawltype.Missing{{Node: "n<3", Reason: "did not answer in time"}})
 					req.Lacks([]pawltype.Missing{{Shard: 4, Reason: "has no leader"}, {Node: "n<3", Reason: "is away"}})
 				}
-				return &Screen{Title: "Queues", Data: map[string]any{"Text": strings.Repeat("z", 10*len(req.Query("long"))), "Name": req.Query("name")}}, nil
+				return &Screen{Title: "Queues", Data: map[string]any{"Text": strings.Repeat("z", 10*len(req.Query("long"))),
+					"Name": req.Query("name")}}, nil
 			}},
 			{Path: "/{$}", Template: "list", Nav: "/", Show: func(*Request) (*Screen, error) {
 				return nil, &pawltype.Error{Code: pawltype.ErrPermissionDenied, Message: "not for you"}
@@ -169,8 +171,9 @@ func (s *site) pages() Set {
 			}
 			return &form.Form{Title: "Pause", Button: "Pause it", Fields: []form.Field{{Name: "reason", Label: "Reason", Kind: "text"}}}, nil
 		}, Do: func(req *Request) (Done, error) { return s.act(req) }}},
-		Raw:       []Raw{{Path: "/raw", Serve: func(req *Request) error { _, err := io.WriteString(req.Writer, "raw"); return err }}},
-		Templates: fstest.MapFS{"templates/list.html": {Data: []byte(`{{define "head"}}<h1>List</h1>{{end}}{{define "live"}}<p class="list">{{.Text}}{{.Name}} <a href="{{url "queues"}}">all</a></p>{{end}}`)}},
+		Raw: []Raw{{Path: "/raw", Serve: func(req *Request) error { _, err := io.WriteString(req.Writer, "raw"); return err }}},
+		Templates: fstest.MapFS{"templates/list.html": {Data: []byte(`{{define "head"}}<h1>List</h1>{{end}}{{define "live"}}<p ` +
+			`class="list">{{.Text}}{{.Name}} <a href="{{url "queues"}}">all</a></p>{{end}}`)}},
 	}
 }
 
@@ -186,7 +189,8 @@ func newSite(t *testing.T) *site {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(pipe) }()
 	s := &site{api: a, act: func(*Request) (Done, error) { return Done{Message: "Paused.", Next: "/queues"}, nil }}
-	s.Server = New(Config{BasePath: "/base/", Dial: func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) }, Sessions: visitor.NewSessions(s.findSession, s.endSession, 0)}, s.pages())
+	s.Server = New(Config{BasePath: "/base/", Dial: func(ctx context.Context, _ string) (net.Conn, error) { return pipe.DialContext(ctx) },
+		Sessions: visitor.NewSessions(s.findSession, s.endSession, 0)}, s.pages())
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -206,7 +210,8 @@ func (s *site) get(path string, headers ...string) *httptest.ResponseRecorder {
 
 // post submits a form as a page of this server would.
 func (s *site) post(path string, values url.Values, headers ...string) *httptest.ResponseRecorder {
-	return s.send(http.MethodPost, path, values.Encode(), append([]string{"Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin"}, headers...)...)
+	return s.send(http.MethodPost, path, values.Encode(), append([]string{"Content-Type", "application/x-www-form-urlencoded",
+		"Sec-Fetch-Site", "same-origin"}, headers...)...)
 }
 
 func (s *site) send(method, path, body string, headers ...string) *httptest.ResponseRecorder {
@@ -279,16 +284,20 @@ func leads(t *testing.T, what string, w *httptest.ResponseRecorder, code int, to
 func TestPages(t *testing.T) {
 	s := newSite(t)
 	whole := s.get("/queues")
-	expect(t, "a page", whole, 200, "<!doctype", "<title>Queues · Pawl</title>", `href="/base/queues"`, `data-beat="4000"`, "no access control", `hx-get="/base/queues"`)
-	if strings.Contains(whole.Body.String(), baseMark) || whole.Header().Get("Pawl-Menu") != "" || whole.Header().Get("ETag") != "" || whole.Header().Get("Cache-Control") != "no-store" {
+	expect(t, "a page", whole, 200, "<!doctype", "<title>Queues · Pawl</title>", `href="/base/queues"`, `data-beat="4000"`,
+		"no access control", `hx-get="/base/queues"`)
+	if strings.Contains(whole.Body.String(), baseMark) || whole.Header().Get("Pawl-Menu") != "" || whole.Header().Get("ETag") != "" ||
+		whole.Header().Get("Cache-Control") != "no-store" {
 		t.Errorf("a page has the headers %v, or a mark", whole.Header())
 	}
-	expect(t, "a page that is watched", s.get("/watched?q=state:dead"), 200, `data-beat="10000"`, `data-watch="/base/live?`, `value="state:dead"`)
+	expect(t, "a page that is watched", s.get("/watched?q=state:dead"), 200, `data-beat="10000"`, `data-watch="/base/live?`,
+		`value="state:dead"`)
 	if other := s.get("/queues?q=state:dead"); strings.Contains(other.Body.String(), `value="state:dead"`) {
 		t.Error("the search of another page shows its query")
 	}
 	part := s.get("/queues", script, "true")
-	if body := part.Body.String(); part.Code != 200 || !strings.HasPrefix(body, `<p class="list">`) || part.Header().Get("Pawl-Menu") == "" || part.Header().Get("ETag") == "" {
+	if body := part.Body.String(); part.Code != 200 || !strings.HasPrefix(body, `<p class="list">`) || part.Header().Get("Pawl-Menu") == "" ||
+		part.Header().Get("ETag") == "" {
 		t.Errorf("a refresh: status %d, %v, %s", part.Code, part.Header(), body)
 	}
 	if again := s.get("/queues", script, "true", "If-None-Match", part.Header().Get("ETag")); again.Code != 304 || again.Body.Len() > 0 {
@@ -317,7 +326,8 @@ func TestErrorPages(t *testing.T) {
 	if expect(t, "no leader", away, 503, "shard 7 has no leader"); strings.Contains(away.Body.String(), "You can open") {
 		t.Error("pages are offered that won't open either")
 	}
-	if part := s.get("/queues?fail=odd", script, "true"); part.Code != 500 || strings.Contains(part.Body.String(), "<!doctype") || strings.Contains(part.Body.String(), "You can open") {
+	if part := s.get("/queues?fail=odd", script, "true"); part.Code != 500 || strings.Contains(part.Body.String(), "<!doctype") ||
+		strings.Contains(part.Body.String(), "You can open") {
 		t.Errorf("a refresh: status %d, %s", part.Code, part.Body)
 	}
 	expect(t, "a template that fails", s.get("/queues?fail=template"), 500, "the page could not be rendered")
@@ -328,7 +338,8 @@ func TestPagesNameWhatTheyLack(t *testing.T) {
 	s := newSite(t)
 	for _, headers := range [][]string{nil, {script, "true"}} {
 		w := s.get("/queues?lacks=1", headers...)
-		expect(t, "a page", w, 200, "<b>Node n&lt;3</b> did not answer in time. This page lacks its part.", "<b>Shard 4</b> has no leader. This page lacks its part.")
+		expect(t, "a page", w, 200, "<b>Node n&lt;3</b> did not answer in time. This page lacks its part.",
+			"<b>Shard 4</b> has no leader. This page lacks its part.")
 		if n := strings.Count(w.Body.String(), "lacks its part"); n != 2 {
 			t.Errorf("the page names %d parts, want 2", n)
 		}
@@ -352,7 +363,8 @@ func TestActions(t *testing.T) {
 		return Done{Message: "Paused.", Next: "/queues"}, nil
 	}
 	done := s.post("/act", url.Values{"reason": {" a\r\nb "}})
-	if leads(t, "an action", done, 303, "/base/queues"); sent != "a\nb" || !strings.Contains(done.Header().Get("Set-Cookie"), "pawl-said=Paused.") {
+	if leads(t, "an action", done, 303, "/base/queues"); sent != "a\nb" || !strings.Contains(done.Header().Get("Set-Cookie"),
+		"pawl-said=Paused.") {
 		t.Errorf("sent %q; the next page shows %q", sent, done.Header().Get("Set-Cookie"))
 	}
 	leads(t, "an action of a script", s.post("/act", nil, script, "true"), 204, "/base/queues")
@@ -363,10 +375,12 @@ func TestActions(t *testing.T) {
 		script bool
 		words  []string
 	}{
-		{&pawltype.Error{Code: pawltype.ErrInvalidArgument, Field: "reason", Message: "reason: is too long"}, "/act", 422, false, []string{"<!doctype", "is too long", "my reason", "Pause it"}},
+		{&pawltype.Error{Code: pawltype.ErrInvalidArgument, Field: "reason", Message: "reason: is too long"}, "/act", 422, false,
+			[]string{"<!doctype", "is too long", "my reason", "Pause it"}},
 		{&pawltype.Error{Code: pawltype.ErrNotFound, Message: "no such queue"}, "/act", 404, true, []string{"no such queue", "my reason"}},
 		{ErrShowAgain, "/act", 200, false, []string{"my reason", "Pause it"}},
-		{&pawltype.Error{Code: pawltype.ErrUnavailable, Message: "no leader"}, "/act?noform=1", 503, false, []string{"<!doctype", "Outcome unknown", "my reason", "Try again"}},
+		{&pawltype.Error{Code: pawltype.ErrUnavailable, Message: "no leader"}, "/act?noform=1", 503, false,
+			[]string{"<!doctype", "Outcome unknown", "my reason", "Try again"}},
 		{&pawltype.Error{Code: pawltype.ErrUnavailable, Message: "no leader"}, "/act?noform=1", 503, true, []string{"Outcome unknown"}},
 		{ErrShowAgain, "/act?noform=1", 503, false, nil},
 	} {
@@ -388,7 +402,8 @@ func TestActions(t *testing.T) {
 		return Done{Secret: &Secret{Title: "Token", Text: strings.Repeat("x", 2*leastZipped), Secret: "pawl_secret", Next: "/tokens"}}, nil
 	}
 	w = s.post("/act", nil, "Accept-Encoding", "gzip")
-	if expect(t, "a secret", w, 200, "pawl_secret", `href="/base/tokens"`); w.Header().Get("Content-Encoding") != "" || w.Header().Get("Set-Cookie") != "" {
+	if expect(t, "a secret", w, 200, "pawl_secret", `href="/base/tokens"`); w.Header().Get("Content-Encoding") != "" ||
+		w.Header().Get("Set-Cookie") != "" {
 		t.Errorf("a secret has the headers %v", w.Header())
 	}
 }
@@ -431,7 +446,8 @@ func TestReadForm(t *testing.T) {
 			t.Errorf("%s: status %d, want %d; %v", c.what, w.Code, c.code, w.Header())
 		}
 	}
-	r := httptest.NewRequest(http.MethodPost, "/login", io.MultiReader(strings.NewReader("token="), strings.NewReader(strings.Repeat("x", maxAnonymousForm))))
+	r := httptest.NewRequest(http.MethodPost, "/login", io.MultiReader(strings.NewReader("token="),
+		strings.NewReader(strings.Repeat("x", maxAnonymousForm))))
 	r.Header.Set("Content-Type", kind)
 	r.ContentLength = -1
 	req := s.newRequest(httptest.NewRecorder(), r)
@@ -447,11 +463,13 @@ func TestGuard(t *testing.T) {
 		method, site, origin string
 		code                 int
 	}{
-		{"POST", "same-origin", "", 303}, {"POST", "", "http://example.com", 303}, {"POST", "", "", 403}, {"POST", "cross-site", "", 403}, {"POST", "same-site", "", 403}, {"POST", "", "http://evil.example", 403},
-		{"DELETE", "", "", 403}, {"GET", "cross-site", "", 200}, {"GET", "", "", 200}, {"HEAD", "", "", 200}, {"OPTIONS", "", "", 422},
+		{"POST", "same-origin", "", 303}, {"POST", "", "http://example.com", 303}, {"POST", "", "", 403}, {"POST", "cross-site", "", 403},
+		{"POST", "same-site", "", 403}, {"POST", "", "http://evil.example", 403}, {"DELETE", "", "", 403}, {"GET", "cross-site", "", 200},
+		{"GET", "", "", 200}, {"HEAD", "", "", 200}, {"OPTIONS", "", "", 422},
 	} {
 		var headers []string
-		for name, value := range map[string]string{"Sec-Fetch-Site": c.site, "Origin": c.origin, "Content-Type": "application/x-www-form-urlencoded"} {
+		for name, value := range map[string]string{"Sec-Fetch-Site": c.site, "Origin": c.origin,
+			"Content-Type": "application/x-www-form-urlencoded"} {
 			if value != "" {
 				headers = append(headers, name, value)
 			}
@@ -460,7 +478,8 @@ func TestGuard(t *testing.T) {
 		if w.Code != c.code {
 			t.Errorf("%s from %q, %q: status %d, want %d", c.method, c.site, c.origin, w.Code, c.code)
 		}
-		for _, name := range []string{"Content-Security-Policy", "X-Content-Type-Options", "X-Frame-Options", "Referrer-Policy", "Cross-Origin-Opener-Policy"} {
+		for _, name := range []string{"Content-Security-Policy", "X-Content-Type-Options", "X-Frame-Options", "Referrer-Policy",
+			"Cross-Origin-Opener-Policy"} {
 			if w.Header().Get(name) == "" {
 				t.Errorf("%s from %q, %q: no %s", c.method, c.site, c.origin, name)
 			}
@@ -475,7 +494,8 @@ func TestCompression(t *testing.T) {
 	for _, c := range []struct {
 		path, site, accepts string
 		zipped              bool
-	}{{long, "", "gzip", true}, {long, "same-origin", "gzip", true}, {long, "none", "gzip", true}, {long, "cross-site", "gzip", false}, {long, "same-site", "gzip", false}, {long, "", "br", false}, {"/queues", "", "gzip", false}} {
+	}{{long, "", "gzip", true}, {long, "same-origin", "gzip", true}, {long, "none", "gzip", true}, {long, "cross-site", "gzip", false},
+		{long, "same-site", "gzip", false}, {long, "", "br", false}, {"/queues", "", "gzip", false}} {
 		w := s.get(c.path, "Accept-Encoding", c.accepts, "Sec-Fetch-Site", c.site, script, "true")
 		if got := w.Header().Get("Content-Encoding") == "gzip"; got != c.zipped || w.Header().Get("Vary") != "HX-Request, Accept-Encoding" {
 			t.Errorf("%.20s for %q, %q: compressed %v", c.path, c.site, c.accepts, got)
@@ -500,8 +520,9 @@ func TestCompression(t *testing.T) {
 func TestTags(t *testing.T) {
 	const page = `<p>a <time datetime="1">1s ago</time> b <time datetime="2">2s ago</time> c</p>`
 	for text, same := range map[string]bool{
-		strings.Replace(page, "1s ago", "5s ago", 1): true, strings.Replace(page, "2s ago", "9s ago", 1): true, strings.Replace(page, `"1"`, `"3"`, 1): false,
-		strings.Replace(page, "a ", "x ", 1): false, strings.Replace(page, " b ", " x ", 1): false, strings.Replace(page, " c", " x", 1): false, page + "more": false,
+		strings.Replace(page, "1s ago", "5s ago", 1): true, strings.Replace(page, "2s ago", "9s ago", 1): true,
+		strings.Replace(page, `"1"`, `"3"`, 1): false, strings.Replace(page, "a ", "x ", 1): false, strings.Replace(page, " b ", " x ", 1): false,
+		strings.Replace(page, " c", " x", 1): false, page + "more": false,
 	} {
 		if got := tagOf([]byte(text)) == tagOf([]byte(page)); got != same {
 			t.Errorf("%s has the same tag: %v", text, got)
@@ -537,7 +558,8 @@ func TestNamespaces(t *testing.T) {
 	}
 	// Of a namespace in which the visitor can't make calls, links lead to where he can.
 	away := s.get("/in/other/queues")
-	if expect(t, "another namespace", away, 403, "You can open", `href="/base/queues"`, `data-can="observe"`); strings.Contains(away.Body.String(), "/in/other/tasks") || !strings.Contains(away.Body.String(), `form-place"`) {
+	if expect(t, "another namespace", away, 403, "You can open", `href="/base/queues"`,
+		`data-can="observe"`); strings.Contains(away.Body.String(), "/in/other/tasks") || !strings.Contains(away.Body.String(), `form-place"`) {
 		t.Errorf("links stay in a namespace that can't be seen: %s", away.Body)
 	}
 	req := &Request{Links: Links{httptest.NewRequest(http.MethodGet, "/", nil), "/base"}, server: s.Server}
@@ -552,7 +574,8 @@ func TestNamespaces(t *testing.T) {
 // A visitor who may not see the overview starts at another page.
 func TestStartPage(t *testing.T) {
 	s := newSite(t)
-	for roles, to := range map[string]string{"produce": "/base/enqueue", "observe": "/base/queues", "produce observe": "/base/queues", "consume": "/base/settings"} {
+	for roles, to := range map[string]string{"produce": "/base/enqueue", "observe": "/base/queues", "produce observe": "/base/queues",
+		"consume": "/base/settings"} {
 		s.api.set(func(a *api) {
 			a.me[""] = &pawlv1.WhoAmIResponse{Namespace: "default", TokenRequired: true, Roles: strings.Fields(roles), Queues: []string{"mail*"}}
 		})

@@ -46,7 +46,8 @@ func (s *Server) askAgain(req *Request) {
 // errOtherVisitor refuses a form that another visitor has filled in, in the same browser.
 func (req *Request) errOtherVisitor() error {
 	if as := req.Hidden(form.VisitorField); as != "" && req.me != nil && as != req.me.Name {
-		return &pawltype.Error{Code: "other_visitor", Message: fmt.Sprintf("%q opened this form, and you are logged in as %q: send it again to do this as %q", as, req.me.Name, req.me.Name)}
+		return &pawltype.Error{Code: "other_visitor", Message: fmt.Sprintf("%q opened this form, and you are logged in as %q: send it again to "+
+			"do this as %q", as, req.me.Name, req.me.Name)}
 	}
 	return nil
 }

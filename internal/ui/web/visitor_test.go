@@ -40,7 +40,8 @@ func TestLogin(t *testing.T) {
 	expect(t, "a page by a good token", s.get("/queues", cookie, good), 200, "Log out", "ci")
 
 	form := s.get("/login?next=%2Fqueues")
-	if expect(t, "the login", form, 200, "Log in with an access token", `action="/base/login?next=%2Fqueues"`, `class="bare"`); strings.Contains(form.Body.String(), `role="search"`) {
+	if expect(t, "the login", form, 200, "Log in with an access token", `action="/base/login?next=%2Fqueues"`,
+		`class="bare"`); strings.Contains(form.Body.String(), `role="search"`) {
 		t.Error("the login has a search")
 	}
 	if part := s.get("/login", script, "true"); part.Code != 200 || strings.Contains(part.Body.String(), "<!doctype") {
@@ -68,23 +69,28 @@ func TestLogin(t *testing.T) {
 			t.Errorf("the token %q: the error is not at the field: %s", c.token, w.Body)
 		}
 	}
-	leads(t, "the token of another site's link", s.post("/login?next=%2F%2Fevil.example", url.Values{"token": {"pawl_good"}}), 303, "/base/login?kept=yes&next=%2F")
-	expect(t, "a login that is no form", s.send(http.MethodPost, "/login", "token=pawl_good", "Sec-Fetch-Site", "same-origin"), 422, "urlencoded")
+	leads(t, "the token of another site's link", s.post("/login?next=%2F%2Fevil.example", url.Values{"token": {"pawl_good"}}), 303,
+		"/base/login?kept=yes&next=%2F")
+	expect(t, "a login that is no form", s.send(http.MethodPost, "/login", "token=pawl_good", "Sec-Fetch-Site", "same-origin"), 422,
+		"urlencoded")
 	leads(t, "a session that was kept", s.get("/login?kept=yes&next=%2Fqueues", cookie, good), 303, "/base/queues")
 	leads(t, "and leads astray", s.get("/login?kept=yes&next=%2F%2Fevil.example", cookie, good), 303, "/base/")
-	expect(t, "a session that was not kept", s.get("/login?kept=yes&next=%2Fqueues"), 200, "the browser did not keep the session", `action="/base/login?next=%2Fqueues"`)
+	expect(t, "a session that was not kept", s.get("/login?kept=yes&next=%2Fqueues"), 200, "the browser did not keep the session",
+		`action="/base/login?next=%2Fqueues"`)
 	out := s.post("/logout", nil, cookie, good)
 	if leads(t, "a logout", out, 303, "/base/login"); !strings.Contains(out.Header().Get("Set-Cookie"), "Max-Age=0") {
 		t.Errorf("a logout leaves %q", out.Header().Get("Set-Cookie"))
 	}
 	s.deaf = errors.New("no leader")
 	alone := s.post("/logout", nil, cookie, good)
-	if leads(t, "a logout without a leader", alone, 303, "/base/login"); !strings.Contains(strings.Join(alone.Header().Values("Set-Cookie"), " "), "in+this+browser+only") {
+	if leads(t, "a logout without a leader", alone, 303, "/base/login"); !strings.Contains(strings.Join(alone.Header().Values("Set-Cookie"),
+		" "), "in+this+browser+only") {
 		t.Errorf("a logout without a leader says %q", alone.Header().Values("Set-Cookie"))
 	}
 	s.deaf = nil
 	s.api.set(func(a *api) { a.refuses = status.Error(codes.PermissionDenied, "not from here") })
-	expect(t, "a token that is refused for another reason", s.post("/login", url.Values{"token": {"pawl_good"}}), 422, "not from here", `aria-invalid="true"`)
+	expect(t, "a token that is refused for another reason", s.post("/login", url.Values{"token": {"pawl_good"}}), 422, "not from here",
+		`aria-invalid="true"`)
 
 	r := httptest.NewRequest(http.MethodGet, "/queues", nil)
 	r.Header.Set(script, "true")
@@ -114,11 +120,13 @@ func TestSessionsThatAreLeft(t *testing.T) {
 	for _, c := range []struct {
 		what, token, had string
 		ended            int
-	}{{"a login in a session", "pawl_good", sessionOf("pawl_other"), 1}, {"one without", "pawl_good", "", 0}, {"one that fails", "a b", sessionOf("pawl_other"), 0}} {
+	}{{"a login in a session", "pawl_good", sessionOf("pawl_other"), 1}, {"one without", "pawl_good", "", 0}, {"one that fails", "a b",
+		sessionOf("pawl_other"), 0}} {
 		s.ended = 0
 		w := s.post("/login", url.Values{"token": {c.token}}, cookie, c.had)
 		set := w.Result().Cookies()
-		if begun := len(set) > 0 && set[len(set)-1].Name == "__Host-pawl" && set[len(set)-1].MaxAge == 0; s.ended != c.ended || begun != (c.token == "pawl_good") {
+		if begun := len(set) > 0 && set[len(set)-1].Name == "__Host-pawl" && set[len(set)-1].MaxAge == 0; s.ended != c.ended ||
+			begun != (c.token == "pawl_good") {
 			t.Errorf("%s ends %d sessions, want %d; it sets %v", c.what, s.ended, c.ended, set)
 		}
 	}
@@ -132,7 +140,8 @@ func TestSessionsThatAreLeft(t *testing.T) {
 // Whoever is not logged in can't fill the log of a node that does not know the tokens.
 func TestStrangersAreNotLogged(t *testing.T) {
 	var log strings.Builder
-	s := New(Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Sessions: visitor.NewSessions(func(auth.SessionID) (auth.SessionKey, error) {
+	s := New(Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Sessions: visitor.NewSessions(func(auth.SessionID) (auth.SessionKey,
+		error) {
 		return auth.SessionKey{}, errors.New("no tokens yet")
 	}, nil, 0)})
 	r := httptest.NewRequest(http.MethodPost, "/logout", nil)
@@ -209,16 +218,23 @@ func TestCaller(t *testing.T) {
 		{"by IPv6", "[::1]:7295", open, false, false, Caller{"curl", "http://[::1]:7295/base", nil}},
 		{"another port", "localhost:80", open, false, false, Caller{"curl", "http://localhost:80/base", []string{"--server=localhost:80"}}},
 		{"no port", "localhost", open, false, false, Caller{"curl", "http://localhost/base", []string{"--server=localhost"}}},
-		{"another host", "pawl.example:7295", open, false, false, Caller{"curl", "http://pawl.example:7295/base", []string{"--server=pawl.example:7295"}}},
+		{"another host", "pawl.example:7295", open, false, false, Caller{"curl", "http://pawl.example:7295/base",
+			[]string{"--server=pawl.example:7295"}}},
 		{"another address", "10.0.0.1:7295", open, false, false, Caller{"curl", "http://10.0.0.1:7295/base", []string{"--server=10.0.0.1:7295"}}},
 		{"TLS", "localhost:7295", open, true, false, Caller{"curl", "https://localhost:7295/base", []string{"--server=https://localhost:7295"}}},
-		{"a proxy with TLS", "pawl.example", open, false, true, Caller{"curl", "https://pawl.example/base", []string{"--server=https://pawl.example"}}},
+		{"a proxy with TLS", "pawl.example", open, false, true, Caller{"curl", "https://pawl.example/base",
+			[]string{"--server=https://pawl.example"}}},
 		{"with a token", "localhost:7295", token, false, false, Caller{"curl" + bearer, "http://localhost:7295/base", nil}},
-		{"with a certificate", "localhost:7295", &admin.Identity{TokenRequired: true, Certificate: "dns:x", Namespace: "default"}, false, false, Caller{"curl", "http://localhost:7295/base", nil}},
-		{"of one namespace", "localhost:7295", in(*token, "team", false), false, false, Caller{"curl" + bearer, "http://localhost:7295/base", nil}},
-		{"of all namespaces, in one", "localhost:7295", in(*token, "team", true), false, false, Caller{"curl" + bearer + " -H 'Pawl-Namespace: team'", "http://localhost:7295/base", []string{"--namespace=team"}}},
-		{"without tokens, in a namespace", "localhost:7295", in(*open, "team", false), false, false, Caller{"curl -H 'Pawl-Namespace: team'", "http://localhost:7295/base", []string{"--namespace=team"}}},
-		{"of all namespaces, in the default one", "localhost:7295", in(*token, "default", true), false, false, Caller{"curl" + bearer, "http://localhost:7295/base", nil}},
+		{"with a certificate", "localhost:7295", &admin.Identity{TokenRequired: true, Certificate: "dns:x", Namespace: "default"}, false, false,
+			Caller{"curl", "http://localhost:7295/base", nil}},
+		{"of one namespace", "localhost:7295", in(*token, "team", false), false, false, Caller{"curl" + bearer, "http://localhost:7295/base",
+			nil}},
+		{"of all namespaces, in one", "localhost:7295", in(*token, "team", true), false, false,
+			Caller{"curl" + bearer + " -H 'Pawl-Namespace: team'", "http://localhost:7295/base", []string{"--namespace=team"}}},
+		{"without tokens, in a namespace", "localhost:7295", in(*open, "team", false), false, false, Caller{"curl -H 'Pawl-Namespace: team'",
+			"http://localhost:7295/base", []string{"--namespace=team"}}},
+		{"of all namespaces, in the default one", "localhost:7295", in(*token, "default", true), false, false, Caller{"curl" + bearer,
+			"http://localhost:7295/base", nil}},
 		{"unknown", "localhost:7295", nil, false, false, Caller{"curl", "http://localhost:7295/base", nil}},
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -234,15 +250,18 @@ func TestCaller(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", c.what, got, c.want)
 		}
 		facts := req.GettingStarted()
-		if login := strings.Contains(c.want.Curl, "PAWL_TOKEN"); len(facts) != 3 && !login || len(facts) != 4 && login || login != strings.HasPrefix(facts[0].Value, "read -rs PAWL_TOKEN") {
+		if login := strings.Contains(c.want.Curl, "PAWL_TOKEN"); len(facts) != 3 && !login || len(facts) != 4 && login ||
+			login != strings.HasPrefix(facts[0].Value, "read -rs PAWL_TOKEN") {
 			t.Errorf("%s: it begins with %+v", c.what, facts)
 		}
-		if last := facts[len(facts)-1].Value; !strings.HasPrefix(last, c.want.Curl+" -d ") || !strings.HasSuffix(facts[len(facts)-2].Value, strings.Join(c.want.CLI, " ")) {
+		if last := facts[len(facts)-1].Value; !strings.HasPrefix(last, c.want.Curl+" -d ") || !strings.HasSuffix(facts[len(facts)-2].Value,
+			strings.Join(c.want.CLI, " ")) {
 			t.Errorf("%s: it begins with %+v", c.what, facts)
 		}
 	}
 	c := Caller{Curl: "curl", URL: "http://h", CLI: []string{"--server=h"}}
-	if got, err := c.Enqueue("a", "", json.RawMessage(`{"it's":1}`)); err != nil || got != `curl -d '{"type":"a","payload":{"it'\''s":1}}' http://h/api/v1/tasks` {
+	if got, err := c.Enqueue("a", "", json.RawMessage(`{"it's":1}`)); err != nil ||
+		got != `curl -d '{"type":"a","payload":{"it'\''s":1}}' http://h/api/v1/tasks` {
 		t.Errorf("a call is %s, %v", got, err)
 	}
 	if _, err := c.Enqueue("a", "", json.RawMessage(`{`)); err == nil {
@@ -258,7 +277,8 @@ func TestMenu(t *testing.T) {
 	with := func(role admin.Role, all bool, queues ...string) *admin.Identity {
 		return &admin.Identity{TokenRequired: true, Roles: []admin.Role{role}, AllNamespaces: all, Queues: queues}
 	}
-	const some, space = "/queues /tasks /types /dead /poison /schedules /groups Activity:/workers /operations ", "/ /queues /tasks /types /dead /poison /schedules /groups Activity:/workers /operations "
+	const some, space = "/queues /tasks /types /dead /poison /schedules /groups Activity:/workers /operations ",
+		"/ /queues /tasks /types /dead /poison /schedules /groups Activity:/workers /operations "
 	for _, c := range []struct {
 		what string
 		me   *admin.Identity
@@ -297,7 +317,10 @@ func (s *site) request(t *testing.T, now time.Time, token string) *Request {
 		r.Header.Set(cookie, sessionOf(token))
 	}
 	var req *Request
-	s.sessions.Open(http.HandlerFunc(func(w http.ResponseWriter, opened *http.Request) { r, req = opened, s.newRequest(w, opened) })).ServeHTTP(httptest.NewRecorder(), r)
+	s.sessions.Open(http.HandlerFunc(func(w http.ResponseWriter, opened *http.Request) {
+		r, req = opened,
+			s.newRequest(w, opened)
+	})).ServeHTTP(httptest.NewRecorder(), r)
 	client, leave, err := s.clients.Client(visitor.Of(r))
 	if err != nil {
 		t.Fatal(err)

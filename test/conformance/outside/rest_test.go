@@ -30,16 +30,20 @@ func newRESTDriver(t *testing.T, addr string) *restDriver {
 
 // restCalls maps the calls of stories to a method and a path, with the names of arguments in it. The remaining arguments are the body.
 var restCalls = map[string][2]string{
-	"enqueue": {"POST", "/tasks"}, "enqueue_many": {"POST", "/tasks/batch"}, "get": {"GET", "/tasks/{task}"}, "cancel": {"DELETE", "/tasks/{task}"},
-	"create_group": {"POST", "/groups"}, "get_group": {"GET", "/groups/{group}"}, "wait_group": {"GET", "/groups/{group}"}, "add_to_group": {"POST", "/groups/{group}/tasks"},
-	"close_group": {"POST", "/groups/{group}/close"}, "cancel_group": {"POST", "/groups/{group}/cancel"}, "group_members": {"GET", "/groups/{group}/members"},
-	"put_schedule": {"PUT", "/schedules/{name}"}, "get_schedule": {"GET", "/schedules/{name}"}, "delete_schedule": {"DELETE", "/schedules/{name}"},
-	"pause_schedule": {"POST", "/schedules/{name}/pause"}, "resume_schedule": {"POST", "/schedules/{name}/resume"}, "trigger_schedule": {"POST", "/schedules/{name}/trigger"},
-	"set_queue": {"PUT", "/queues/{queue}"}, "get_queue": {"GET", "/queues/{queue}"}, "pause_queue": {"POST", "/queues/{queue}/pause"},
-	"resume_queue": {"POST", "/queues/{queue}/resume"}, "purge_queue": {"POST", "/queues/{queue}/purge"}, "queue_stats": {"GET", "/queues/{queue}/stats"},
-	"dead_groups": {"GET", "/queues/{queue}/dead?group_by=error"}, "replay_dead": {"POST", "/queues/{queue}/dead/replay"}, "discard_dead": {"POST", "/queues/{queue}/dead/discard"},
-	"explain": {"GET", "/tasks/{task}/explain"}, "run_now": {"POST", "/tasks/{task}/run_now"}, "retry_task": {"POST", "/tasks/{task}/retry"},
-	"start_operation": {"POST", "/operations"}, "get_operation": {"GET", "/operations/{operation}"},
+	"enqueue": {"POST", "/tasks"}, "enqueue_many": {"POST", "/tasks/batch"}, "get": {"GET", "/tasks/{task}"},
+	"cancel": {"DELETE", "/tasks/{task}"}, "create_group": {"POST", "/groups"}, "get_group": {"GET", "/groups/{group}"},
+	"wait_group": {"GET", "/groups/{group}"}, "add_to_group": {"POST", "/groups/{group}/tasks"}, "close_group": {"POST",
+		"/groups/{group}/close"}, "cancel_group": {"POST", "/groups/{group}/cancel"}, "group_members": {"GET", "/groups/{group}/members"},
+	"put_schedule": {"PUT", "/schedules/{name}"}, "get_schedule": {"GET", "/schedules/{name}"}, "delete_schedule": {"DELETE",
+		"/schedules/{name}"},
+	"pause_schedule": {"POST", "/schedules/{name}/pause"}, "resume_schedule": {"POST", "/schedules/{name}/resume"},
+	"trigger_schedule": {"POST", "/schedules/{name}/trigger"}, "set_queue": {"PUT", "/queues/{queue}"},
+	"get_queue": {"GET", "/queues/{queue}"}, "pause_queue": {"POST", "/queues/{queue}/pause"}, "resume_queue": {"POST",
+		"/queues/{queue}/resume"}, "purge_queue": {"POST", "/queues/{queue}/purge"}, "queue_stats": {"GET", "/queues/{queue}/stats"},
+	"dead_groups": {"GET", "/queues/{queue}/dead?group_by=error"}, "replay_dead": {"POST", "/queues/{queue}/dead/replay"},
+	"discard_dead": {"POST", "/queues/{queue}/dead/discard"}, "explain": {"GET", "/tasks/{task}/explain"},
+	"run_now": {"POST", "/tasks/{task}/run_now"}, "retry_task": {"POST", "/tasks/{task}/retry"}, "start_operation": {"POST", "/operations"},
+	"get_operation": {"GET", "/operations/{operation}"},
 }
 
 func (f *restDriver) call(ctx context.Context, do string, with map[string]any) (any, error) {

@@ -10,8 +10,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Apply sets every flag that was not on the command line from the environment, or else from the file named by the flag called file. An empty
-// variable is none. An unknown name in the file is an error, so that a misspelt setting is never ignored, and so is an empty value.
+// Apply sets every flag that was not on the command line from the environment, or else from the file named by the flag
+// called file. An empty variable is none. An unknown name in the file is an error, so that a misspelt setting is never
+// ignored, and so is an empty value.
 func Apply(flags *pflag.FlagSet, file string) error {
 	var wrong error
 	flags.VisitAll(func(f *pflag.Flag) {

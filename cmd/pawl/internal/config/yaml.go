@@ -15,9 +15,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// YAMLToJSON converts a YAML document to compact JSON. Payloads belong to the caller: fields keep their order, numbers all their digits, even those
-// that no machine word or float can hold, and a document that is JSON already also its escapes. It rejects what JSON can't express: keys that are
-// not strings, infinity.
+// YAMLToJSON converts a YAML document to compact JSON. Payloads belong to the caller: fields keep their order, numbers
+// all their digits, even those that no machine word or float can hold, and a document that is JSON already also its
+// escapes. It rejects what JSON can't express: keys that are not strings, infinity.
 func YAMLToJSON(text []byte) ([]byte, error) {
 	if json.Valid(text) {
 		is := jsontext.Value(bytes.Clone(text))

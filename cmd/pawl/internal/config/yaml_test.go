@@ -18,11 +18,14 @@ func TestSettingsKeepNumbers(t *testing.T) {
 	}
 	write("a_b: 12345678901234567890123\nb: 1000000.5\nc: 1e6\nd: true\ne: 4GiB\nf: 0x10\ng: '007'\n")
 	got, err := readSettings(path)
-	want := map[string]string{"a-b": "12345678901234567890123", "b": "1000000.5", "c": "1000000", "d": "true", "e": "4GiB", "f": "16", "g": "007"}
+	want := map[string]string{"a-b": "12345678901234567890123", "b": "1000000.5", "c": "1000000", "d": "true", "e": "4GiB",
+		"f": "16", "g": "007"}
 	if err != nil || !maps.Equal(got, want) {
 		t.Errorf("readSettings = %v, %v, want %v", got, err, want)
 	}
-	for text, want := range map[string]string{"a: [1]": "a: want a single value", "a:": "a: want a single value", "a: {b: 1}": "a: want a single value", "a: .inf": ".inf is not a JSON number", "- a": "cannot unmarshal", "a_b: 1\na-b: 2": "a-b is given twice", "a-b: 1\na_b: 1": "a-b is given twice"} {
+	for text, want := range map[string]string{"a: [1]": "a: want a single value", "a:": "a: want a single value",
+		"a: {b: 1}": "a: want a single value", "a: .inf": ".inf is not a JSON number", "- a": "cannot unmarshal",
+		"a_b: 1\na-b: 2": "a-b is given twice", "a-b: 1\na_b: 1": "a-b is given twice"} {
 		write(text)
 		if _, err := readSettings(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want an error with %q", text, err, want)

@@ -190,7 +190,8 @@ func thumbnailSize(b image.Rectangle) thumbnailResult {
 func (d *demo) verify() error {
 	sums, thumbs, puts, album := d.classes[0], d.classes[1], d.classes[2], d.classes[3]
 	for i, path := range d.pictures {
-		if err := errors.Join(verifySum(path, sums.tasks[i]), verifyThumb(path, d.thumbPath(i), thumbs.tasks[i]), verifyPut(puts.tasks[i])); err != nil {
+		if err := errors.Join(verifySum(path, sums.tasks[i]), verifyThumb(path, d.thumbPath(i), thumbs.tasks[i]),
+			verifyPut(puts.tasks[i])); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
@@ -246,7 +247,8 @@ func verifyThumb(path, thumb string, t *pawltype.Task) error {
 
 func verifyPut(t *pawltype.Task) error {
 	if t.State != pawltype.StateSucceeded || t.Failures != putFailures || len(t.AttemptLog) != putFailures+1 {
-		return fmt.Errorf("put is %s after %d failures and %d attempts, want succeeded after %d and %d", t.State, t.Failures, len(t.AttemptLog), putFailures, putFailures+1)
+		return fmt.Errorf("put is %s after %d failures and %d attempts, want succeeded after %d and %d", t.State, t.Failures, len(t.AttemptLog),
+			putFailures, putFailures+1)
 	}
 	return nil
 }

@@ -24,10 +24,14 @@ type authFlags struct {
 
 func (f *authFlags) add(flags *pflag.FlagSet) {
 	f.flags = flags
-	flags.BoolVar(&f.on, "auth", false, "require a token for every call, on all nodes (--auth=false: stop requiring one; if not given: unchanged)")
-	flags.StringVar(&f.file, "admin-token-file", "", "file with a token that may do anything on this node; with --auth it is created if missing")
-	flags.BoolVar(&f.plain, "listen-plaintext", false, "with --auth: serve plaintext on a --listen address that other machines can reach, behind a proxy that adds TLS or in a private network")
-	flags.BoolVar(&f.without, "insecure-listen-without-auth", false, "allow a --listen address that other machines can reach, without --auth: they can do anything")
+	flags.BoolVar(&f.on, "auth", false, "require a token for every call, on all nodes (--auth=false: stop requiring one; if not "+
+		"given: unchanged)")
+	flags.StringVar(&f.file, "admin-token-file", "", "file with a token that may do anything on this node; with --auth it is "+
+		"created if missing")
+	flags.BoolVar(&f.plain, "listen-plaintext", false, "with --auth: serve plaintext on a --listen address that other machines can reach, "+
+		"behind a proxy that adds TLS or in a private network")
+	flags.BoolVar(&f.without, "insecure-listen-without-auth", false,
+		"allow a --listen address that other machines can reach, without --auth: they can do anything")
 }
 
 // mode returns the node's token mode. If no flag is given, the cluster decides.
@@ -71,7 +75,8 @@ func (f *authFlags) apply(cfg *node.Config, log *slog.Logger) error {
 func (s *flags) checkListen(addr *net.TCPAddr) error {
 	switch {
 	case s.auth.on && s.auth.without:
-		return errors.New("--insecure-listen-without-auth contradicts --auth: omit one of them; to serve tokens without TLS, add --listen-plaintext")
+		return errors.New("--insecure-listen-without-auth contradicts --auth: omit one of them; to serve tokens without TLS, add " +
+			"--listen-plaintext")
 	case s.auth.plain && s.tls.on():
 		return errors.New("--listen-plaintext contradicts --tls-cert and --tls-dir: omit one of them")
 	case addr.IP.IsLoopback() || s.auth.without || s.auth.on && (s.tls.on() || s.auth.plain):
@@ -85,8 +90,8 @@ func (s *flags) checkListen(addr *net.TCPAddr) error {
 	if s.tls.on() {
 		lacks = "calls need no token"
 	}
-	return fmt.Errorf("--listen %q can be reached by other machines, and %s: add --auth, and --tls-cert with --tls-key, or listen on 127.0.0.1, "+
-		"or add --insecure-listen-without-auth if the network is private", s.listen, lacks)
+	return fmt.Errorf("--listen %q can be reached by other machines, and %s: add --auth, and --tls-cert with --tls-key, or listen "+
+		"on 127.0.0.1, or add --insecure-listen-without-auth if the network is private", s.listen, lacks)
 }
 
 // warnEvery is how often the log warns of an insecure setting.
@@ -101,7 +106,8 @@ func (s *flags) warn(ctx context.Context, log *slog.Logger) {
 		if s.auth.on {
 			log.Warn("serving without TLS: anyone on the network path to this address can read the tokens of its callers", "listen", s.listen)
 		} else {
-			log.Warn("serving without access control: anyone who reaches this address can read, run and delete every task", "listen", s.listen, "tls", s.tls.on())
+			log.Warn("serving without access control: anyone who reaches this address can read, run and delete every task", "listen",
+				s.listen, "tls", s.tls.on())
 		}
 	}
 	warn()

@@ -9,13 +9,14 @@ import (
 	"time"
 )
 
-// heapRoom is how many bytes, at least, a server may allocate between garbage collections. By default Go collects once as much has been allocated as
-// is in use. A server has 10 to 15 MB in use, since tasks are in memory outside Go's heap or on disk, so it would collect 25 times a second and
-// spend a tenth of its CPU time on that.
+// heapRoom is how many bytes, at least, a server may allocate between garbage collections. By default Go collects once
+// as much has been allocated as is in use. A server has 10 to 15 MB in use, since tasks are in memory outside Go's heap
+// or on disk, so it would collect 25 times a second and spend a tenth of its CPU time on that.
 const heapRoom = 64 << 20
 
-// leastShare limits the growth between collections from below, to 1/leastShare of the memory in use. A collection costs time in proportion to what
-// it scans for pointers. Payloads have none: while hundreds of megabytes of them are in use, there is no reason to let as much garbage pile up.
+// leastShare limits the growth between collections from below, to 1/leastShare of the memory in use. A collection costs
+// time in proportion to what it scans for pointers. Payloads have none: while hundreds of megabytes of them are in use,
+// there is no reason to let as much garbage pile up.
 const leastShare = 3
 
 // A server that allocates less than restingBytes within restFor is idle.
@@ -24,13 +25,14 @@ const (
 	restingBytes = 2 << 20
 )
 
-// worthGivingBack is how many bytes must have been allocated, since unused memory was last returned to the system, to make a collection worthwhile.
+// worthGivingBack is how many bytes must have been allocated, since unused memory was last returned to the system, to
+// make a collection worthwhile.
 const worthGivingBack = 8 << 20
 
 const defaultPercent = 100
 
-// giveHeapRoom makes collections rarer while little memory is in use, and returns memory to the system when the server is idle. If GOGC is set, only
-// GOGC decides when to collect. GOMEMLIMIT applies in any case.
+// giveHeapRoom makes collections rarer while little memory is in use, and returns memory to the system when the server
+// is idle. If GOGC is set, only GOGC decides when to collect. GOMEMLIMIT applies in any case.
 func giveHeapRoom() {
 	if os.Getenv("GOGC") == "" {
 		newHeapTuner().collected()
@@ -66,8 +68,9 @@ func (c *heapTuner) collected() {
 	runtime.AddCleanup(new([16]byte), (*heapTuner).collected, c)
 }
 
-// giveBack returns unused memory to the system if the server is idle, and looks again later if it is not. Go does neither on its own: it collects
-// only when as much has been allocated again, or after two minutes, and keeps the memory.
+// giveBack returns unused memory to the system if the server is idle, and looks again later if it is not. Go does
+// neither on its own: it collects only when as much has been allocated again, or after two minutes, and keeps the
+// memory.
 func (c *heapTuner) giveBack() {
 	c.mu.Lock()
 	h := readHeap()

@@ -15,6 +15,7 @@ static void limit_malloc(void) {
 */
 import "C"
 
-// Pebble allocates its memtables and cached blocks in C. By default glibc puts freed memtables of up to 32 MiB into one of 16 arenas, among cached
-// blocks, and never returns them: a third of the server's memory. So large allocations are mapped on their own, and small ones share two arenas.
+// Pebble allocates its memtables and cached blocks in C. By default glibc puts freed memtables of up to 32 MiB into one
+// of 16 arenas, among cached blocks, and never returns them: a third of the server's memory. So large allocations are
+// mapped on their own, and small ones share two arenas.
 func init() { C.limit_malloc() }

@@ -68,10 +68,12 @@ func (p *peerFlags) apply(cfg *node.Config, tokens bool) error {
 	return p.open(cfg, tokens)
 }
 
-// checkReachable returns why clients can't use an advertised address. The address has no https://: clients use TLS if they connected with it.
+// checkReachable returns why clients can't use an advertised address. The address has no https://: clients use TLS if
+// they connected with it.
 func checkReachable(address string) error {
 	host, port, err := net.SplitHostPort(address)
-	if n, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil || n == 0 || host == "" || strings.ContainsAny(host, "/@ ") {
+	if n, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil || n == 0 || host == "" ||
+		strings.ContainsAny(host, "/@ ") {
 		return errors.New("is not HOST:PORT with a port from 1 to 65535")
 	}
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
@@ -80,8 +82,8 @@ func checkReachable(address string) error {
 	return nil
 }
 
-// open opens the listener for other nodes. It rejects an address that other machines can reach in plaintext, and one on this machine if calls need a
-// token: any local user could pass for a node, which needs none.
+// open opens the listener for other nodes. It rejects an address that other machines can reach in plaintext, and one on
+// this machine if calls need a token: any local user could pass for a node, which needs none.
 func (p *peerFlags) open(cfg *node.Config, tokens bool) error {
 	at, err := net.ResolveTCPAddr("tcp", p.listen)
 	if err != nil {
@@ -89,14 +91,16 @@ func (p *peerFlags) open(cfg *node.Config, tokens bool) error {
 	}
 	switch {
 	case !at.IP.IsLoopback() && cfg.PeerTLS == nil && !p.plaintext:
-		return fmt.Errorf("--peer-listen %q can be reached by other machines, and nodes would communicate in plaintext: give --peer-cert, --peer-key and "+
-			"--peer-ca (`pawl cert` makes them), or add --insecure-peers-in-plaintext if the network is private", p.listen)
+		return fmt.Errorf("--peer-listen %q can be reached by other machines, and nodes would communicate in plaintext: give --peer-cert, "+
+			"--peer-key and --peer-ca (`pawl cert` makes them), or add --insecure-peers-in-plaintext if the network is private", p.listen)
 	case tokens && cfg.PeerTLS == nil && !p.plaintext:
-		return fmt.Errorf("--peer-listen %q has no certificates, so every user of this machine could pass for a node, without a token: give --peer-cert, "+
-			"--peer-key and --peer-ca (`pawl cert` makes them), or add --insecure-peers-in-plaintext if all of them are trusted", p.listen)
+		return fmt.Errorf("--peer-listen %q has no certificates, so every user of this machine could pass for a node, without a token: give "+
+			"--peer-cert, --peer-key and --peer-ca (`pawl cert` makes them), or add --insecure-peers-in-plaintext if all of them are trusted",
+			p.listen)
 	case at.IP == nil || at.IP.IsUnspecified():
 		if p.advertise == "" {
-			return cli.Usage("--peer-listen %q is not a single address: give the one at which other nodes reach this node with --peer-advertise", p.listen)
+			return cli.Usage("--peer-listen %q is not a single address: give the one at which other nodes reach this node with --peer-advertise",
+				p.listen)
 		}
 	}
 	if api, ok := cfg.Listener.Addr().(*net.TCPAddr); ok && api.IP.IsUnspecified() && p.apiAdvertise == "" {

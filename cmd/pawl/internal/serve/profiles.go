@@ -13,8 +13,8 @@ import (
 // memProfileRate is Go's default: one sample per that many bytes allocated.
 var memProfileRate = runtime.MemProfileRate
 
-// A program that links memory profiling samples allocations all the time and walks the stack for each sample, which costs a busy server 1 % of its
-// work. So sampling is on only if profiles were asked for.
+// A program that links memory profiling samples allocations all the time and walks the stack for each sample, which
+// costs a busy server 1 % of its work. So sampling is on only if profiles were asked for.
 func init() { runtime.MemProfileRate = 0 }
 
 // profiles serves /debug/pprof/.
@@ -38,7 +38,8 @@ func (s *flags) openDebug(cfg *node.Config) error {
 		return cli.Usage("--debug-listen %q: %w", s.debug, err)
 	}
 	if !addr.IP.IsLoopback() {
-		return cli.Usage("--debug-listen %q can be reached by other machines, and has no access control: use an address such as 127.0.0.1:7297", s.debug)
+		return cli.Usage("--debug-listen %q can be reached by other machines, and has no access control: use an address such as 127.0.0.1:7297",
+			s.debug)
 	}
 	runtime.MemProfileRate = memProfileRate
 	cfg.Profiles = profiles()

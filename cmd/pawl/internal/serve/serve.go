@@ -48,18 +48,23 @@ func (s *flags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&s.basePath, "base-path", "", "path prefix of the web UI and REST behind a proxy, such as /pawl")
 	cli.PeriodVar(flags, &s.uiIdle, "ui-idle", ui.DefaultIdle,
 		"time without use after which a visitor of the web UI must log in again, 1m to 12h")
-	flags.StringSliceVar(&s.hosts, "allowed-hosts", nil, "host names that the web UI and REST accept while no token is required, in addition to those of --listen and --advertise; .example.com includes all subdomains")
-	flags.StringVar(&s.debug, "debug-listen", "", "loopback address for profiles (/debug/pprof/) and /metrics, without access control; none by default")
+	flags.StringSliceVar(&s.hosts, "allowed-hosts", nil,
+		"host names that the web UI and REST accept while no token is required, in addition to those of --listen and --advertise; .example.com "+
+			"includes all subdomains")
+	flags.StringVar(&s.debug, "debug-listen", "", "loopback address for profiles (/debug/pprof/) and /metrics, without access control; "+
+		"none by default")
 	flags.IntVar(&s.shards, "shards", 0, "data shards, 1 to 64; the number can grow (default: that of the data directory; 1 for a new one)")
 	flags.StringVar(&s.logFormat, "log-format", "text", "format of the log on standard error: text or json")
 	flags.StringVar(&s.logLevel, "log-level", "info", "lowest level to log: debug, info, warn or error")
-	flags.StringSliceVar(&s.logHeaders, "log-headers", node.DefaultLogHeaders(), "task headers to log with a dead letter, cut to 200 bytes each; '' for none")
+	flags.StringSliceVar(&s.logHeaders, "log-headers", node.DefaultLogHeaders(),
+		"task headers to log with a dead letter, cut to 200 bytes each; '' for none")
 	flags.StringSliceVar(&s.auditEvents, "audit-events", []string{"logins", "refusals"},
 		"events that change nothing and are recorded nonetheless, in the log and over OTLP: "+
 			"logins, refusals, reads (of payloads, results and checkpoints); '' for none")
 	flags.Var(&s.minFree, "min-free", "free disk space below which new tasks are refused")
 	cli.PeriodVar(flags, &s.drainTimeout, "drain-timeout", 25*time.Second, "how long calls under way may take to end on shutdown")
-	flags.BoolVar(&s.acceptDataLoss, "accept-data-loss", false, "start with the undamaged part of a log: see the error that reports the damage")
+	flags.BoolVar(&s.acceptDataLoss, "accept-data-loss", false,
+		"start with the undamaged part of a log: see the error that reports the damage")
 	flags.StringSliceVar(&s.hookNetworks, "webhook-allow-network", nil,
 		"[NAMESPACE=]network that webhooks of a namespace may call in addition to the public internet, "+
 			"also over http: shop=10.1.0.0/16, *=10.1.0.0/16 for all; repeatable")
@@ -210,11 +215,12 @@ func (s *flags) withCure(err error) error {
 	case !errors.As(err, &damage):
 		return err
 	case damage.What == "log" && !s.acceptDataLoss:
-		return fmt.Errorf("%w; nothing was changed: put an undamaged copy of %s back, or start once with --accept-data-loss, which loses what was "+
-			"acknowledged after the damage and is not in a shard's state yet (tasks accepted then are gone, tasks ended then "+
+		return fmt.Errorf("%w; nothing was changed: put an undamaged copy of %s back, or start once with --accept-data-loss, which "+
+			"loses what was acknowledged after the damage and is not in a shard's state yet (tasks accepted then are gone, tasks ended then "+
 			"run again) and invalidates workers' claims", err, s.data)
 	}
-	return fmt.Errorf("%w; nothing was changed: put an undamaged copy of %s back, or restore a backup with `pawl restore` into another directory", err, s.data)
+	return fmt.Errorf("%w; nothing was changed: put an undamaged copy of %s back, or restore a backup with `pawl restore` into "+
+		"another directory", err, s.data)
 }
 
 // listenOn opens the API's listener, unless checkListen rejects the address.

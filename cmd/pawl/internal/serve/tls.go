@@ -25,8 +25,10 @@ func (t *tlsFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&t.dir, "tls-dir", "",
 		"serve clients over TLS with a certificate that the server makes in this directory, for localhost, this machine's name "+
 			"and that of --advertise; clients need its ca.crt (--tls-ca)")
-	flags.StringVar(&t.clientCA, "client-ca", "", "accept client certificates from the authorities in this file (PEM) instead of tokens: see pawl token add --certificate")
-	flags.StringVar(&t.clientAuth, "client-auth", clientAuthOptional, "with --client-ca: optional, or require, which refuses clients without a certificate")
+	flags.StringVar(&t.clientCA, "client-ca", "", "accept client certificates from the authorities in this file (PEM) instead of tokens: "+
+		"see pawl token add --certificate")
+	flags.StringVar(&t.clientAuth, "client-auth", clientAuthOptional,
+		"with --client-ca: optional, or require, which refuses clients without a certificate")
 }
 
 // Values of --client-auth.
@@ -119,8 +121,8 @@ func (s *flags) certified() []string {
 	return hosts
 }
 
-// apply sets the node's certificate. For a node of a cluster, it warns if the certificate doesn't match the advertised address: clients then reach
-// this node only by way of another.
+// apply sets the node's certificate. For a node of a cluster, it warns if the certificate doesn't match the advertised
+// address: clients then reach this node only by way of another.
 func (t *tlsFlags) apply(cfg *node.Config, pair *certs.KeyPair, log *slog.Logger) {
 	if pair == nil {
 		return
@@ -135,14 +137,15 @@ func (t *tlsFlags) apply(cfg *node.Config, pair *certs.KeyPair, log *slog.Logger
 		err = pair.Now().Leaf.VerifyHostname(host)
 	}
 	if err != nil && cfg.PeerListener != nil {
-		log.Warn("clients that verify names can't connect to this node directly: its certificate is not valid for the advertised address (--advertise)",
+		log.Warn("clients that verify names can't connect to this node directly: its certificate is not valid for the advertised address "+
+			"(--advertise)",
 			"address", address, "error", err)
 	}
 }
 
-// advertised returns the address that clients get instead of the listener's: that of --advertise; or the name in --listen, for clients that
-// verify names; or the host name, if a single server listens on all addresses of its machine. "" means none. A node of a cluster that listens on all
-// addresses needs --advertise: see peerFlags.open.
+// advertised returns the address that clients get instead of the listener's: that of --advertise; or the name in
+// --listen, for clients that verify names; or the host name, if a single server listens on all addresses of its
+// machine. "" means none. A node of a cluster that listens on all addresses needs --advertise: see peerFlags.open.
 func (s *flags) advertised(listener net.Listener) string {
 	host, _, err := net.SplitHostPort(s.listen)
 	at, ok := listener.Addr().(*net.TCPAddr)

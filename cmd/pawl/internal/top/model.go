@@ -181,14 +181,22 @@ func falling[T any, N cmp.Ordered](of func(T) N) func(a, b T) int {
 }
 
 var queueColumns = []column[queue]{
-	{"QUEUE", true, func(q queue) (string, style) { return q.name, styleBold }, func(a, b queue) int { return strings.Compare(a.name, b.name) }, 0},
+	{"QUEUE", true, func(q queue) (string, style) { return q.name, styleBold }, func(a, b queue) int {
+		return strings.Compare(a.name, b.name)
+	}, 0},
 	{"READY", false, func(q queue) (string, style) { return plainNumber(q.ready) }, falling(func(q queue) int64 { return q.ready }), 0},
 	{"HELD", false, func(q queue) (string, style) { return worse(q.held, styleWarn) }, falling(func(q queue) int64 { return q.held }), 6},
-	{"SCHEDULED", false, func(q queue) (string, style) { return plainNumber(q.scheduled) }, falling(func(q queue) int64 { return q.scheduled }), 10},
-	{"RETRYING", false, func(q queue) (string, style) { return worse(q.retrying, styleWarn) }, falling(func(q queue) int64 { return q.retrying }), 7},
+	{"SCHEDULED", false, func(q queue) (string, style) { return plainNumber(q.scheduled) }, falling(func(q queue) int64 {
+		return q.scheduled
+	}), 10},
+	{"RETRYING", false, func(q queue) (string, style) { return worse(q.retrying, styleWarn) }, falling(func(q queue) int64 {
+		return q.retrying
+	}), 7},
 	{"CLAIMED", false, func(q queue) (string, style) { return plainNumber(q.claimed) }, falling(func(q queue) int64 { return q.claimed }), 2},
 	{"DEAD", false, func(q queue) (string, style) { return worse(q.dead, styleBad) }, falling(func(q queue) int64 { return q.dead }), 0},
-	{"POISONED", false, func(q queue) (string, style) { return worse(q.poisoned, styleBad) }, falling(func(q queue) int64 { return q.poisoned }), 4},
+	{"POISONED", false, func(q queue) (string, style) { return worse(q.poisoned, styleBad) }, falling(func(q queue) int64 {
+		return q.poisoned
+	}), 4},
 	{"IN/S", false, func(q queue) (string, style) { return perSecond(q.in), stylePlain }, falling(func(q queue) float64 { return q.in }), 8},
 	{"OUT/S", false, func(q queue) (string, style) { return perSecond(q.out), styleGood }, falling(func(q queue) float64 { return q.out }), 5},
 	{"FAIL/S", false, func(q queue) (string, style) {
@@ -197,9 +205,15 @@ var queueColumns = []column[queue]{
 		}
 		return perSecond(q.failing), styleBad
 	}, falling(func(q queue) float64 { return q.failing }), 9},
-	{"WAIT95", false, func(q queue) (string, style) { return some(q.wait95), stylePlain }, falling(func(q queue) time.Duration { return q.wait95 }), 11},
-	{"RUN95", false, func(q queue) (string, style) { return some(q.run95), stylePlain }, falling(func(q queue) time.Duration { return q.run95 }), 12},
-	{"OLDEST", false, func(q queue) (string, style) { return some(q.oldest), stylePlain }, falling(func(q queue) time.Duration { return q.oldest }), 3},
+	{"WAIT95", false, func(q queue) (string, style) { return some(q.wait95), stylePlain }, falling(func(q queue) time.Duration {
+		return q.wait95
+	}), 11},
+	{"RUN95", false, func(q queue) (string, style) { return some(q.run95), stylePlain }, falling(func(q queue) time.Duration {
+		return q.run95
+	}), 12},
+	{"OLDEST", false, func(q queue) (string, style) { return some(q.oldest), stylePlain }, falling(func(q queue) time.Duration {
+		return q.oldest
+	}), 3},
 	{"DRAINS", false, func(q queue) (string, style) {
 		switch {
 		case q.ready == 0:
@@ -220,12 +234,22 @@ var queueColumns = []column[queue]{
 
 func (v *model) workerColumns() []column[worker] {
 	return []column[worker]{
-		{"WORKER", true, func(w worker) (string, style) { return w.id, styleBold }, func(a, b worker) int { return strings.Compare(a.id, b.id) }, 0},
-		{"HOST", true, func(w worker) (string, style) { return w.host, stylePlain }, func(a, b worker) int { return strings.Compare(a.host, b.host) }, 5},
-		{"NODE", true, func(w worker) (string, style) { return w.node, stylePlain }, func(a, b worker) int { return strings.Compare(a.node, b.node) }, 4},
-		{"CLAIMED", false, func(w worker) (string, style) { return plainNumber(int64(w.claimed)) }, falling(func(w worker) int { return w.claimed }), 0},
-		{"SLOTS", false, func(w worker) (string, style) { return plainNumber(int64(w.slots)) }, falling(func(w worker) int { return w.slots }), 1},
-		{"LONGEST", false, func(w worker) (string, style) { return some(w.longest), stylePlain }, falling(func(w worker) time.Duration { return w.longest }), 3},
+		{"WORKER", true, func(w worker) (string, style) { return w.id, styleBold }, func(a, b worker) int { return strings.Compare(a.id, b.id) },
+			0},
+		{"HOST", true, func(w worker) (string, style) { return w.host, stylePlain }, func(a, b worker) int {
+			return strings.Compare(a.host, b.host)
+		}, 5},
+		{"NODE", true, func(w worker) (string, style) { return w.node, stylePlain }, func(a, b worker) int {
+			return strings.Compare(a.node, b.node)
+		}, 4},
+		{"CLAIMED", false, func(w worker) (string, style) { return plainNumber(int64(w.claimed)) }, falling(func(w worker) int {
+			return w.claimed
+		}), 0},
+		{"SLOTS", false, func(w worker) (string, style) { return plainNumber(int64(w.slots)) }, falling(func(w worker) int { return w.slots }),
+			1},
+		{"LONGEST", false, func(w worker) (string, style) { return some(w.longest), stylePlain }, falling(func(w worker) time.Duration {
+			return w.longest
+		}), 3},
 		{"LAST CLAIM", false, func(w worker) (string, style) {
 			if w.lastClaim.IsZero() {
 				return "never", styleDim
@@ -239,10 +263,18 @@ func (v *model) workerColumns() []column[worker] {
 
 func (v *model) failureColumns() []column[failure] {
 	return []column[failure]{
-		{"TYPE", true, func(f failure) (string, style) { return f.typ, styleBold }, func(a, b failure) int { return strings.Compare(a.typ, b.typ) }, 0},
-		{"QUEUE", true, func(f failure) (string, style) { return f.queue, stylePlain }, func(a, b failure) int { return strings.Compare(a.queue, b.queue) }, 0},
-		{"FAILURES", false, func(f failure) (string, style) { return worse(f.failures, styleBad) }, falling(func(f failure) int64 { return f.failures }), 0},
-		{"LAST", false, func(f failure) (string, style) { return text.Ago(f.lastAt, v.last.at), stylePlain }, falling(func(f failure) int64 { return f.lastAt.UnixNano() }), 1},
+		{"TYPE", true, func(f failure) (string, style) { return f.typ, styleBold }, func(a, b failure) int {
+			return strings.Compare(a.typ, b.typ)
+		}, 0},
+		{"QUEUE", true, func(f failure) (string, style) { return f.queue, stylePlain }, func(a, b failure) int {
+			return strings.Compare(a.queue, b.queue)
+		}, 0},
+		{"FAILURES", false, func(f failure) (string, style) { return worse(f.failures, styleBad) }, falling(func(f failure) int64 {
+			return f.failures
+		}), 0},
+		{"LAST", false, func(f failure) (string, style) { return text.Ago(f.lastAt, v.last.at), stylePlain }, falling(func(f failure) int64 {
+			return f.lastAt.UnixNano()
+		}), 1},
 		{"LAST ERROR", true, func(f failure) (string, style) { return f.last, stylePlain }, nil, 0},
 	}
 }
@@ -261,7 +293,8 @@ func (v *model) draw(width, height int) []line {
 	case tabQueues:
 		lines = append(lines, table(v, width, v.last.queues, queueColumns, "no queues yet: pawl enqueue TYPE PAYLOAD creates one")...)
 	case tabWorkers:
-		lines = append(lines, table(v, width, v.last.workers, v.workerColumns(), "no workers are connected: pawl work --type TYPE --exec CMD starts one")...)
+		lines = append(lines, table(v, width, v.last.workers, v.workerColumns(),
+			"no workers are connected: pawl work --type TYPE --exec CMD starts one")...)
 	case tabFailures:
 		lines = append(lines, table(v, width, v.last.failures, v.failureColumns(), "nothing has failed in the last hour")...)
 	}
@@ -269,8 +302,9 @@ func (v *model) draw(width, height int) []line {
 		lines = append(lines, nil)
 	}
 	lines = lines[:max(height-1, 0)]
-	return append(lines, line{{"tab 1 2 3", styleBold}, {" page  ", styleDim}, {"↑ ↓", styleBold}, {" row  ", styleDim}, {"< >", styleBold}, {" sort  ", styleDim},
-		{"p", styleBold}, {" pause  ", styleDim}, {"?", styleBold}, {" help  ", styleDim}, {"q", styleBold}, {" quit", styleDim}})
+	return append(lines, line{{"tab 1 2 3", styleBold}, {" page  ", styleDim}, {"↑ ↓", styleBold}, {" row  ", styleDim}, {"< >", styleBold},
+		{" sort  ", styleDim}, {"p", styleBold}, {" pause  ", styleDim}, {"?", styleBold}, {" help  ", styleDim}, {"q", styleBold},
+		{" quit", styleDim}})
 }
 
 func (v *model) title(width int) line {
@@ -287,7 +321,8 @@ func (v *model) title(width int) line {
 	if !v.last.at.IsZero() {
 		at = v.last.at.Local().Format("15:04:05")
 	}
-	return line{{"pawl top", styleBold}, {"  " + v.server + "  ", styleDim}, {at, stylePlain}, {"  ", stylePlain}, {text.Short(state, max(width-len(v.server)-22, 20)), l}}
+	return line{{"pawl top", styleBold}, {"  " + v.server + "  ", styleDim}, {at, stylePlain}, {"  ", stylePlain},
+		{text.Short(state, max(width-len(v.server)-22, 20)), l}}
 }
 
 // sums renders the totals over all queues, in as many lines as they need.
@@ -313,7 +348,8 @@ func (v *model) sums(width int) []line {
 		{{"in ", styleDim}, {perSecond(s.in) + "/s", styleBold}}, {{"done ", styleDim}, {perSecond(s.out) + "/s", styleGood}},
 		{{"failing ", styleDim}, {perSecond(s.failing) + "/s", bad(s.failing)}}, {{"ready ", styleDim}, {text.Grouped(s.ready), styleBold}},
 		{{"oldest ", styleDim}, {some(s.oldest), styleBold}}, {{"claimed ", styleDim}, {text.Grouped(s.claimed), styleBold}},
-		{{"dead ", styleDim}, {text.Grouped(s.dead), bad(float64(s.dead))}}, {{"poisoned ", styleDim}, {text.Grouped(s.poisoned), bad(float64(s.poisoned))}},
+		{{"dead ", styleDim}, {text.Grouped(s.dead), bad(float64(s.dead))}}, {{"poisoned ", styleDim}, {text.Grouped(s.poisoned),
+			bad(float64(s.poisoned))}},
 		{{"workers ", styleDim}, {workers, styleBold}},
 	}
 	if len(v.last.away) > 0 {
@@ -365,8 +401,9 @@ func (v *model) attention(width, height int) (lines []line) {
 
 // drawHelp explains the keys and terms in lines as wide as the screen. What doesn't fit is cut off at the end.
 func (v *model) drawHelp(width, height int) []line {
-	text := [][2]string{{"tab, 1, 2, 3", "queues, workers, failures"}, {"↑ ↓ k j", "previous and next row; also PgUp, PgDn, Home, End"}, {"< >", "sort by the previous or next column"},
-		{"p, space", "pause: the screen is frozen until you press it again"}, {"r", "refresh now"}, {"q, Esc, Ctrl-C", "quit"}}
+	text := [][2]string{{"tab, 1, 2, 3", "queues, workers, failures"}, {"↑ ↓ k j", "previous and next row; also PgUp, PgDn, Home, End"},
+		{"< >", "sort by the previous or next column"}, {"p, space", "pause: the screen is frozen until you press it again"},
+		{"r", "refresh now"}, {"q, Esc, Ctrl-C", "quit"}}
 	const keys = 18 // in columns
 	lines := []line{{{"pawl top", styleBold}, {"  " + v.server, styleDim}}, nil}
 	for _, t := range text {
@@ -377,7 +414,8 @@ func (v *model) drawHelp(width, height int) []line {
 		}
 	}
 	for _, t := range []string{
-		"The figures above cover all queues; IN, OUT, FAIL are tasks per second over the last minute. WAIT95, RUN95: 95 % of tasks waited and ran no longer.",
+		"The figures above cover all queues; IN, OUT, FAIL are tasks per second over the last minute. WAIT95, RUN95: 95 % of tasks waited and " +
+			"ran no longer.",
 		"HELD: ready, but can't run now: pawl queue explain QUEUE says why. DRAINS: time until the queue is empty at this rate.",
 		"press any key to go back",
 	} {

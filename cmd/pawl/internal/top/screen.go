@@ -116,7 +116,8 @@ func paint(screen tcell.Screen, v *model) {
 
 var keys = map[tcell.Key]key{
 	tcell.KeyUp: "up", tcell.KeyDown: "down", tcell.KeyLeft: "left", tcell.KeyRight: "right", tcell.KeyPgUp: "pgup", tcell.KeyPgDn: "pgdn",
-	tcell.KeyHome: "home", tcell.KeyEnd: "end", tcell.KeyTab: "tab", tcell.KeyBacktab: "backtab", tcell.KeyEscape: "esc", tcell.KeyCtrlC: "ctrl-c",
+	tcell.KeyHome: "home", tcell.KeyEnd: "end", tcell.KeyTab: "tab", tcell.KeyBacktab: "backtab", tcell.KeyEscape: "esc",
+	tcell.KeyCtrlC: "ctrl-c",
 }
 
 func keyName(e *tcell.EventKey) key {

@@ -12,7 +12,8 @@ import (
 // The tables of pawl top.
 
 func (v *model) tabs() (l line) {
-	counts := [tabCount]string{text.Grouped(int64(len(v.last.queues))), text.Grouped(int64(len(v.last.workers))), text.Grouped(int64(len(v.last.failures)))}
+	counts := [tabCount]string{text.Grouped(int64(len(v.last.queues))), text.Grouped(int64(len(v.last.workers))),
+		text.Grouped(int64(len(v.last.failures)))}
 	if v.last.moreQueues {
 		counts[tabQueues] = fmt.Sprintf("first %s of %s", counts[tabQueues], text.Grouped(max(v.last.sums.queues, int64(len(v.last.queues)+1))))
 	}

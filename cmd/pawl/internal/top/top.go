@@ -47,7 +47,8 @@ now. Press ? for the keys. Without a terminal, "pawl stats", "pawl queue ls" and
 			return cli.Usage("--output %q: top is for a terminal; \"pawl stats\" and \"pawl queue ls\" write %s", a.Format, a.Format)
 		}
 		if text.DumbTerminal() {
-			return cli.Usage("top needs a terminal whose cursor it can move, and TERM is \"dumb\": \"pawl stats\" and \"pawl queue ls --watch\" do without")
+			return cli.Usage("top needs a terminal whose cursor it can move, and TERM is \"dumb\": \"pawl stats\" and \"pawl queue ls " +
+				"--watch\" do without")
 		}
 		if !text.IsTerminal(a.In) || !text.IsTerminal(a.Out) {
 			return cli.Usage("top needs a terminal: \"pawl stats\" and \"pawl queue ls --watch\" do without")
@@ -143,7 +144,8 @@ func (s *shot) addRates() {
 // note adds the failures, and what needs attention.
 func (s *shot) note(stats *admin.NamespaceStats) {
 	for _, f := range stats.Failing {
-		s.failures = append(s.failures, failure{queue: humanize.Named(f.Queue, "queues"), typ: humanize.Named(f.Type, "types"), last: f.LastError, failures: f.Failures, lastAt: f.LastAt})
+		s.failures = append(s.failures, failure{queue: humanize.Named(f.Queue, "queues"), typ: humanize.Named(f.Type, "types"), last: f.LastError,
+			failures: f.Failures, lastAt: f.LastAt})
 	}
 	for _, at := range stats.Attention {
 		s.notes = append(s.notes, note{grave: at.Severity == "critical", text: text.Printable(at.Detail)})
@@ -154,8 +156,8 @@ func (s *shot) note(stats *admin.NamespaceStats) {
 // later counts as idle.
 func sumsOf(s *admin.NamespaceStats) sums {
 	q := s.Queues
-	out := sums{queues: q.Queues, scheduled: q.Scheduled, ready: q.Ready, claimed: q.Claimed, retrying: q.Retrying, dead: q.Dead, poisoned: q.Poisoned,
-		oldest: q.OldestReady}
+	out := sums{queues: q.Queues, scheduled: q.Scheduled, ready: q.Ready, claimed: q.Claimed, retrying: q.Retrying, dead: q.Dead,
+		poisoned: q.Poisoned, oldest: q.OldestReady}
 	whole := s.Series[:max(len(s.Series)-1, 0)] // the last step is not complete
 	if s.Step > 0 {
 		whole = whole[max(len(whole)-int(time.Minute/s.Step), 0):]
@@ -174,7 +176,8 @@ func sumsOf(s *admin.NamespaceStats) sums {
 
 func queueOf(q *admin.Queue, workers int) queue {
 	t := queue{name: q.Name, ready: q.Depth.Ready, held: q.Depth.Held, scheduled: q.Depth.Scheduled, retrying: q.Depth.Retrying,
-		claimed: q.Depth.Claimed, dead: q.Depth.Dead, poisoned: q.Depth.Poisoned, wait95: q.Wait.P95, run95: q.Run.P95, workers: workers, note: view.QueueNote(q)}
+		claimed: q.Depth.Claimed, dead: q.Depth.Dead, poisoned: q.Depth.Poisoned, wait95: q.Wait.P95, run95: q.Run.P95, workers: workers,
+		note: view.QueueNote(q)}
 	if q.Depth.Ready > 0 {
 		t.oldest = q.OldestReady
 	}
@@ -188,7 +191,8 @@ func queueOf(q *admin.Queue, workers int) queue {
 }
 
 func workerOf(w *admin.Worker, now time.Time) worker {
-	t := worker{id: w.Name, host: w.Host, node: w.Node, queues: view.QueueWords(w.Queues), slots: w.Slots, claimed: w.Running, lastClaim: w.ClaimedAt}
+	t := worker{id: w.Name, host: w.Host, node: w.Node, queues: view.QueueWords(w.Queues), slots: w.Slots, claimed: w.Running,
+		lastClaim: w.ClaimedAt}
 	if w.Lost() {
 		t.lost, t.note = true, "lost "+text.Ago(w.LostAt, now)
 		return t

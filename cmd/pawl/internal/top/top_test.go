@@ -21,20 +21,25 @@ var topTime = time.Date(2026, 11, 22, 10, 30, 0, 0, time.Local)
 
 func example() *model {
 	return &model{server: "127.0.0.1:7295", every: 2 * time.Second, now: func() time.Time { return topTime.Add(time.Minute) }, last: shot{
-		at:   topTime,
-		sums: sums{queues: 3, scheduled: 8, ready: 1_234_570, claimed: 41, retrying: 2, dead: 12, poisoned: 4, in: 1200.45, out: 900.5, failing: 0.2, oldest: 10 * time.Minute},
+		at: topTime,
+		sums: sums{queues: 3, scheduled: 8, ready: 1_234_570, claimed: 41, retrying: 2, dead: 12, poisoned: 4, in: 1200.45, out: 900.5,
+			failing: 0.2, oldest: 10 * time.Minute},
 		queues: []queue{
-			{name: "billing", ready: 1, claimed: 1, dead: 12, poisoned: 4, in: 0.05, out: 0.5, failing: 0.2, wait95: 40 * time.Millisecond, run95: 3 * time.Second, oldest: time.Second, drain: 5 * time.Second, drains: true, workers: 1},
-			{name: "mail", ready: 1_234_567, held: 3, scheduled: 8, retrying: 2, claimed: 40, in: 1200.4, out: 900, oldest: 10 * time.Minute, workers: 2, note: "paused: the provider is down"},
+			{name: "billing", ready: 1, claimed: 1, dead: 12, poisoned: 4, in: 0.05, out: 0.5, failing: 0.2, wait95: 40 * time.Millisecond,
+				run95: 3 * time.Second, oldest: time.Second, drain: 5 * time.Second, drains: true, workers: 1},
+			{name: "mail", ready: 1_234_567, held: 3, scheduled: 8, retrying: 2, claimed: 40, in: 1200.4, out: 900, oldest: 10 * time.Minute,
+				workers: 2, note: "paused: the provider is down"},
 			{name: "\x1b[31mred\nqueue", ready: 2},
 		},
 		workers: []worker{
-			{id: "w1", host: "host-1", node: "n1", queues: "mail=7,billing=3", slots: 50, claimed: 41, longest: 90 * time.Second, lastClaim: topTime.Add(-time.Second)},
+			{id: "w1", host: "host-1", node: "n1", queues: "mail=7,billing=3", slots: 50, claimed: 41, longest: 90 * time.Second,
+				lastClaim: topTime.Add(-time.Second)},
 			{id: "w2", host: "host-2", node: "n2", queues: "mail", slots: 10, note: "quiet: deploy"},
 		},
-		failures: []failure{{queue: "billing", typ: "card.charge", last: "gateway answered 502", failures: 17, lastAt: topTime.Add(-3 * time.Second)}},
-		notes:    []note{{true, "queue billing: 12 dead letters in the last hour"}, {false, "queue mail is paused, and 1234567 tasks are ready"}},
-		away:     []string{"n3"},
+		failures: []failure{{queue: "billing", typ: "card.charge", last: "gateway answered 502", failures: 17,
+			lastAt: topTime.Add(-3 * time.Second)}},
+		notes: []note{{true, "queue billing: 12 dead letters in the last hour"}, {false, "queue mail is paused, and 1234567 tasks are ready"}},
+		away:  []string{"n3"},
 	}}
 }
 
@@ -78,7 +83,8 @@ mail            1,234,567     3          8         2       40     ·         · 
 		t.Errorf("got %d lines on a screen of 24", n)
 	}
 	v.press("2")
-	if got := screenText(v.draw(160, 24)); !strings.Contains(got, "w1       host-1  n1         41     50      90s      1s ago  mail=7,billing=3") {
+	if got := screenText(v.draw(160, 24)); !strings.Contains(got,
+		"w1       host-1  n1         41     50      90s      1s ago  mail=7,billing=3") {
 		t.Errorf("the workers are shown as\n%s", got)
 	}
 	v.press("tab")
@@ -230,7 +236,8 @@ func TestTopOnNarrowScreens(t *testing.T) {
 		width int
 		want  string
 	}{
-		{200, "QUEUE▾              READY  HELD  SCHEDULED  RETRYING  CLAIMED  DEAD  POISONED   IN/S  OUT/S  FAIL/S  WAIT95  RUN95  OLDEST  DRAINS  WORKERS  NOTE"},
+		{200, "QUEUE▾              READY  HELD  SCHEDULED  RETRYING  CLAIMED  DEAD  POISONED   IN/S  OUT/S  FAIL/S  WAIT95  RUN95  OLDEST  " +
+			"DRAINS  WORKERS  NOTE"},
 		{80, "QUEUE▾              READY  CLAIMED  DEAD  WORKERS  NOTE"},
 		{60, "QUEUE▾              READY  DEAD  NOTE"},
 	} {
@@ -256,7 +263,8 @@ func TestTopListsFailuresByQueue(t *testing.T) {
 	v := example()
 	v.tab = tabFailures
 	long := strings.Repeat("long", 20)
-	v.last.failures = []failure{{queue: "a", typ: "load", failures: 1}, {queue: "b", typ: "load", failures: 1}, {queue: long, typ: long, failures: 1_234}}
+	v.last.failures = []failure{{queue: "a", typ: "load", failures: 1}, {queue: "b", typ: "load", failures: 1},
+		{queue: long, typ: long, failures: 1_234}}
 	for _, width := range []int{60, 80} {
 		text := screenText(v.draw(width, 24))
 		if !strings.Contains(text, "QUEUE") || !strings.Contains(text, "1,234") {
@@ -291,7 +299,8 @@ func TestTopHelpFits(t *testing.T) {
 	}
 }
 
-// TestTopTotalsCoverAllQueues: the totals cover all queues although only the first ones are listed, and it is always visible that there are more.
+// TestTopTotalsCoverAllQueues: the totals cover all queues although only the first ones are listed, and it is always
+// visible that there are more.
 func TestTopTotalsCoverAllQueues(t *testing.T) {
 	v := example()
 	s := &admin.NamespaceStats{Queues: admin.QueueTotals{Queues: 10_000, Ready: 113_000, Dead: 2_000, Poisoned: 7, OldestReady: time.Minute}}
@@ -307,8 +316,8 @@ func TestTopTotalsCoverAllQueues(t *testing.T) {
 		v.last.notes = append(v.last.notes, note{true, "something is amiss"})
 	}
 	text := screenText(v.draw(160, 24))
-	for _, want := range []string{"in 10.0/s  done 5.0/s  failing 0.5/s  ready 113,000  oldest 60s  claimed ·", "dead 2,000  poisoned 7", "workers first 2", "1 Queues first 3 of 10,000", "2 Workers first 2",
-		"and 17 more: pawl stats"} {
+	for _, want := range []string{"in 10.0/s  done 5.0/s  failing 0.5/s  ready 113,000  oldest 60s  claimed ·", "dead 2,000  poisoned 7",
+		"workers first 2", "1 Queues first 3 of 10,000", "2 Workers first 2", "and 17 more: pawl stats"} {
 		if !strings.Contains(strings.ReplaceAll(text, "claimed 0", "claimed ·"), want) {
 			t.Errorf("%q is missing on the screen:\n%s", want, text)
 		}
@@ -328,7 +337,8 @@ func TestTotalsAreThoseOfTheQueues(t *testing.T) {
 
 // A lost worker is listed among the workers, but not counted.
 func TestTopOfLostWorkers(t *testing.T) {
-	lost := &admin.Worker{Name: "gone", Queues: pawl.Strict{"mail"}, Slots: 10, Running: 4, LostAt: topTime.Add(-3 * time.Minute), LostReason: "disconnected"}
+	lost := &admin.Worker{Name: "gone", Queues: pawl.Strict{"mail"}, Slots: 10, Running: 4, LostAt: topTime.Add(-3 * time.Minute),
+		LostReason: "disconnected"}
 	there := &admin.Worker{Name: "w1", Queues: pawl.Strict{"mail"}, Slots: 5, Running: 1, Connected: true}
 	v := example()
 	v.last.workers, v.last.queues = nil, nil
@@ -349,7 +359,8 @@ func TestTopOfLostWorkers(t *testing.T) {
 // whether the ready tasks become fewer.
 func TestDrains(t *testing.T) {
 	at := slices.IndexFunc(queueColumns, func(c column[queue]) bool { return c.head == "DRAINS" })
-	for want, q := range map[string]queue{"·": {in: 1}, "never": {ready: 1, in: 2, out: 1}, "5s": {ready: 1, in: 1, out: 2, drains: true, drain: 5 * time.Second}} {
+	for want, q := range map[string]queue{"·": {in: 1}, "never": {ready: 1, in: 2, out: 1}, "5s": {ready: 1, in: 1, out: 2, drains: true,
+		drain: 5 * time.Second}} {
 		if got, _ := queueColumns[at].show(q); got != want {
 			t.Errorf("%+v drains %q, want %q", q, got, want)
 		}

@@ -53,8 +53,9 @@ func SpecOf(s *pawlv1.ScheduleSpec, owner string) (out admin.ScheduleSpec, err e
 		return out, errors.New("every: 0s is not positive")
 	}
 	task := Item(s.GetTask())
-	return admin.ScheduleSpec{Name: s.GetName(), Cron: s.GetCron(), Every: s.GetEvery().AsDuration(), TimeZone: s.GetTimeZone(), Jitter: s.GetJitter().AsDuration(),
-		Missed: missedWords[int32(s.GetMissed())], Overlap: overlapWords[int32(s.GetOverlap())], Owner: cmp.Or(s.GetOwner(), owner), Task: task.Args, Options: task.Options}, nil
+	return admin.ScheduleSpec{Name: s.GetName(), Cron: s.GetCron(), Every: s.GetEvery().AsDuration(), TimeZone: s.GetTimeZone(),
+		Jitter: s.GetJitter().AsDuration(), Missed: missedWords[int32(s.GetMissed())], Overlap: overlapWords[int32(s.GetOverlap())],
+		Owner: cmp.Or(s.GetOwner(), owner), Task: task.Args, Options: task.Options}, nil
 }
 
 // Explicit returns value for an SDK option in which 0 means unset, and zero is how to say 0.

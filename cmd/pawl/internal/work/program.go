@@ -23,8 +23,8 @@ import (
 	"github.com/pawlq/pawl/internal/apijson"
 )
 
-// Exit statuses of a handler program; every other one but 0 is a failure to be retried. They follow sysexits.h and qmail's delivery programs where
-// those define one.
+// Exit statuses of a handler program; every other one but 0 is a failure to be retried. They follow sysexits.h and
+// qmail's delivery programs where those define one.
 const (
 	statusPoison  = 65  // EX_DATAERR
 	statusRetry   = 75  // EX_TEMPFAIL

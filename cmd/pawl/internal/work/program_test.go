@@ -10,8 +10,9 @@ import (
 )
 
 func TestCommandsAreChecked(t *testing.T) {
-	for command, good := range map[string]bool{"true": true, "cat -": true, "/bin/sh -c x": true, "if true; then exit 0; fi": true, "exit 1": true, "X=1 nosuch": true, "$HANDLER": true, "'a b'": true,
-		"/nosuch": false, "nosuch-command --now": false, "./program.go": false, "/tmp": false} {
+	for command, good := range map[string]bool{"true": true, "cat -": true, "/bin/sh -c x": true, "if true; then exit 0; fi": true,
+		"exit 1": true, "X=1 nosuch": true, "$HANDLER": true, "'a b'": true, "/nosuch": false, "nosuch-command --now": false,
+		"./program.go": false, "/tmp": false} {
 		if err := (&program{command: command}).check(); (err == nil) != good {
 			t.Errorf("%q: %v, want an error: %t", command, err, !good)
 		}
@@ -51,8 +52,8 @@ func TestProcessesLeftBehind(t *testing.T) {
 func TestContentTypesOfResults(t *testing.T) {
 	const text, bytes = "text/plain; charset=utf-8", "application/octet-stream"
 	deep := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
-	for data, want := range map[string]string{`{"a":1}`: "application/json", "7\n": "application/json", `"\ud800"`: "application/json", "seven": text, "{} {}": text,
-		deep(1000): "application/json", deep(1001): text, "\"\xff\"": bytes, "\xff": bytes} {
+	for data, want := range map[string]string{`{"a":1}`: "application/json", "7\n": "application/json", `"\ud800"`: "application/json",
+		"seven": text, "{} {}": text, deep(1000): "application/json", deep(1001): text, "\"\xff\"": bytes, "\xff": bytes} {
 		if got := contentTypeOf([]byte(data)); got != want {
 			t.Errorf("%.20q is %s, want %s", data, got, want)
 		}
@@ -62,8 +63,9 @@ func TestContentTypesOfResults(t *testing.T) {
 // A handler's environment has nothing that gives it the worker's rights, and all else.
 func TestSecret(t *testing.T) {
 	for variable, want := range map[string]bool{
-		"PAWL_TOKEN=x": true, "PAWL_TOKEN_FILE=x": true, "PAWL_PAYLOAD_KEYS=x": true, "PAWL_CLIENT_CERT=x": true, "PAWL_CLIENT_KEY=x": true, "PAWL_CONTEXT=x": true,
-		"PAWL_SERVER=x": false, "PAWL_TLS_CA=x": false, "PAWL_NAMESPACE=x": false, "PAWL_TOKENS=x": false, "PATH=PAWL_TOKEN": false, "x=PAWL_TOKEN=x": false,
+		"PAWL_TOKEN=x": true, "PAWL_TOKEN_FILE=x": true, "PAWL_PAYLOAD_KEYS=x": true, "PAWL_CLIENT_CERT=x": true, "PAWL_CLIENT_KEY=x": true,
+		"PAWL_CONTEXT=x": true, "PAWL_SERVER=x": false, "PAWL_TLS_CA=x": false, "PAWL_NAMESPACE=x": false, "PAWL_TOKENS=x": false,
+		"PATH=PAWL_TOKEN": false, "x=PAWL_TOKEN=x": false,
 	} {
 		if got := secret(variable); got != want {
 			t.Errorf("secret(%q) = %v", variable, got)

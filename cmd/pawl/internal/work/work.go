@@ -34,7 +34,8 @@ func (w *flags) add(flags *pflag.FlagSet) {
 	cli.PositiveVar(flags, &w.concurrency, "concurrency", 10, "commands that run at the same time")
 	cli.PeriodVar(flags, &w.lease, "lease", 0, "lease of a claim, extended while the command runs (default: the queue's)")
 	cli.PeriodVar(flags, &w.drainTimeout, "drain-timeout", 25*time.Second, "how long commands may keep running on shutdown")
-	cli.PeriodVar(flags, &w.grace, "grace", 5*time.Second, "time between SIGTERM and SIGKILL for a command whose task was cancelled or ran too long")
+	cli.PeriodVar(flags, &w.grace, "grace", 5*time.Second,
+		"time between SIGTERM and SIGKILL for a command whose task was cancelled or ran too long")
 	flags.StringVar(&w.name, "name", "", "name of this worker (default host/pid)")
 	flags.StringVar(&w.logFormat, "log-format", "text", "format of the log on standard error: text or json")
 	flags.StringVar(&w.logLevel, "log-level", "info", "lowest level to log: debug, info, warn or error")
@@ -171,7 +172,8 @@ func logRuns(log *slog.Logger) func(pawl.Handler) pawl.Handler {
 			if err := next(ctx, c); err != nil {
 				return err
 			}
-			attrs := []any{"task_id", c.ID, "queue", c.Queue, "type", c.Type, "attempt", c.Attempt, "took", time.Since(start).Round(time.Millisecond).String(), "outcome", pawltype.OutcomeSucceeded}
+			attrs := []any{"task_id", c.ID, "queue", c.Queue, "type", c.Type, "attempt", c.Attempt, "took",
+				time.Since(start).Round(time.Millisecond).String(), "outcome", pawltype.OutcomeSucceeded}
 			if span := trace.SpanContextFromContext(ctx); span.IsValid() {
 				attrs = append(attrs, "trace_id", span.TraceID().String(), "span_id", span.SpanID().String())
 			}

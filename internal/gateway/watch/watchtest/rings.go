@@ -69,8 +69,8 @@ func (f *Rings) Happen(shard uint32, queues ...string) {
 	}
 	var all []events.Event
 	for _, q := range queues {
-		all = append(all, events.Event{Kind: events.TaskDead, At: time.Now(), Namespace: "default", Queue: q, Type: "a\nb", Task: task.NewID(shard, 1, f.index), State: task.Dead, Attempt: 2,
-			Worker: "w1", Reason: "not_retryable"})
+		all = append(all, events.Event{Kind: events.TaskDead, At: time.Now(), Namespace: "default", Queue: q, Type: "a\nb",
+			Task: task.NewID(shard, 1, f.index), State: task.Dead, Attempt: 2, Worker: "w1", Reason: "not_retryable"})
 	}
 	r.Add(f.index, interest, all)
 }

@@ -74,7 +74,8 @@ const (
 
 func showDead(state pawltype.State) func(*web.Request) (*web.Screen, error) {
 	return func(req *web.Request) (*web.Screen, error) {
-		view := deadView{State: state, Queue: req.Query("queue"), Back: req.ReturnPath(), Ticked: tasks.BulkActionLinks(nil, admin.ActionReplay, admin.ActionDiscard)}
+		view := deadView{State: state, Queue: req.Query("queue"), Back: req.ReturnPath(), Ticked: tasks.BulkActionLinks(nil, admin.ActionReplay,
+			admin.ActionDiscard)}
 		title := "Dead letters"
 		if state == pawltype.StatePoisoned {
 			title = "Poison"
@@ -128,7 +129,8 @@ func (d *deadView) addTrend(req *web.Request) error {
 	if d.State == pawltype.StatePoisoned {
 		word = "poisoned"
 	}
-	d.Trend = chart.New("Tasks "+word+" in the last 24 hours", lately.Start, lately.Step, chart.Panel{Height: chart.PanelHeight, Of: []chart.Series{{State: string(d.State), Word: word, N: n}}})
+	d.Trend = chart.New("Tasks "+word+" in the last 24 hours", lately.Start, lately.Step, chart.Panel{Height: chart.PanelHeight,
+		Of: []chart.Series{{State: string(d.State), Word: word, N: n}}})
 	addMarkers(req, &d.Trend, d.Queue, "")
 	d.Trend.Marks.List(0) // the page is about dead letters, not markers
 	return nil
@@ -209,8 +211,9 @@ func (d *deadView) addGroups(req *web.Request) error {
 	for _, g := range groups.Groups[:min(len(groups.Groups), maxGroups)] {
 		f := filter
 		f.Type, f.Fingerprint = g.Type, g.Fingerprint
-		d.Groups = append(d.Groups, deadGroup{DeadGroup: g, Links: tasks.BulkLinksOf(req, f), QueueURL: req.Here("queue", g.Queue), Trend: chart.NewTrend(g.Trend),
-			Bar: chart.NewBar([]chart.Count{{Word: string(d.State), N: g.Count}, {Word: "rest", N: max(d.Total-g.Count, 0)}})})
+		d.Groups = append(d.Groups, deadGroup{DeadGroup: g, Links: tasks.BulkLinksOf(req, f), QueueURL: req.Here("queue", g.Queue),
+			Trend: chart.NewTrend(g.Trend), Bar: chart.NewBar([]chart.Count{{Word: string(d.State), N: g.Count},
+				{Word: "rest", N: max(d.Total-g.Count, 0)}})})
 	}
 	return nil
 }
@@ -220,7 +223,8 @@ func (d *deadView) addRecent(req *web.Request) error {
 	if d.Queue == "" {
 		return nil
 	}
-	page, err := req.Admin().Tasks().ListPage(req.Ctx, admin.Filter{Queue: d.Queue, States: []pawltype.State{d.State}}, pawltype.PageRequest{Limit: recentDead})
+	page, err := req.Admin().Tasks().ListPage(req.Ctx, admin.Filter{Queue: d.Queue, States: []pawltype.State{d.State}},
+		pawltype.PageRequest{Limit: recentDead})
 	d.Recent = page.Items
 	req.Lacks(page.Missing)
 	return err

@@ -36,7 +36,8 @@ type markersView struct {
 
 func showMarkers(req *web.Request) (*web.Screen, error) {
 	kind := req.Query("kind")
-	page, err := req.Admin().Markers().ListPage(req.Ctx, admin.MarkerFilter{Kind: admin.MarkerKind(kind)}, pawltype.PageRequest{Limit: markersLimit, Cursor: req.Query("cursor")})
+	page, err := req.Admin().Markers().ListPage(req.Ctx, admin.MarkerFilter{Kind: admin.MarkerKind(kind)},
+		pawltype.PageRequest{Limit: markersLimit, Cursor: req.Query("cursor")})
 	if err != nil {
 		return nil, err
 	}
@@ -51,16 +52,20 @@ func showMarkers(req *web.Request) (*web.Screen, error) {
 }
 
 func newMarkerForm(req *web.Request) (*form.Form, error) {
-	return &form.Form{Title: "New marker", Button: "Set marker", Back: "/", Text: "Charts show the marker, so that you can see what caused a change. Pipelines set markers with pawl marker add or through the API.",
+	return &form.Form{Title: "New marker", Button: "Set marker", Back: "/",
+		Text: "Charts show the marker, so that you can see what caused a change. Pipelines set markers with pawl marker add or through the API.",
 		Fields: []form.Field{
-			{Name: "kind", Label: "Kind", Kind: "choice", Value: req.Query("kind"), Options: []form.Option{{Value: "deploy", Label: "deploy"}, {Value: "incident", Label: "incident, open until you end it"}, {Value: "note", Label: "note"}}},
+			{Name: "kind", Label: "Kind", Kind: "choice", Value: req.Query("kind"), Options: []form.Option{{Value: "deploy", Label: "deploy"},
+				{Value: "incident", Label: "incident, open until you end it"}, {Value: "note", Label: "note"}}},
 			{Name: "title", Label: "Title", Kind: "text", Required: true, Placeholder: "web 1.4.2"},
 			{Name: "at", Label: "When", Kind: "text", Placeholder: "now", Hint: form.PastHint},
 			{Name: "ended_at", Label: "Ended", Kind: "text", Placeholder: "open, or a point in time", Hint: form.PastHint},
 			{Name: "version", Label: "Version", Kind: "text", Placeholder: "1.4.2", Fold: "Version, link, queues and types"},
 			{Name: "url", Label: "Link", Kind: "text", Placeholder: "https://ci.example.com/runs/42"},
-			{Name: "queues", Label: "Queues", Kind: "text", Value: req.Query("queues"), Placeholder: "all", Hint: "Comma-separated names. * matches any characters: mail*, reports"},
-			{Name: "types", Label: "Task types", Kind: "text", Value: form.ListText(req.HTTP.URL.Query()["types"]), Placeholder: "all", Hint: "Comma-separated names, as above."},
+			{Name: "queues", Label: "Queues", Kind: "text", Value: req.Query("queues"), Placeholder: "all",
+				Hint: "Comma-separated names. * matches any characters: mail*, reports"},
+			{Name: "types", Label: "Task types", Kind: "text", Value: form.ListText(req.HTTP.URL.Query()["types"]), Placeholder: "all",
+				Hint: "Comma-separated names, as above."},
 		}}, nil
 }
 
@@ -70,8 +75,8 @@ func doNewMarker(req *web.Request) (web.Done, error) {
 		return web.Done{}, err
 	}
 	r := req.Edits(f)
-	spec := admin.MarkerSpec{Kind: admin.MarkerKind(r.Required("kind")), Title: r.Required("title"), Version: r.Text("version"), URL: r.Text("url"), Queues: r.Patterns("queues"),
-		Types: r.List("types"), At: r.Past("at"), EndedAt: r.Past("ended_at")}
+	spec := admin.MarkerSpec{Kind: admin.MarkerKind(r.Required("kind")), Title: r.Required("title"), Version: r.Text("version"),
+		URL: r.Text("url"), Queues: r.Patterns("queues"), Types: r.List("types"), At: r.Past("at"), EndedAt: r.Past("ended_at")}
 	if r.Err != nil {
 		return web.Done{}, r.Err
 	}
@@ -120,7 +125,8 @@ func endMarkerForm(req *web.Request) (*form.Form, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &form.Form{Title: "End " + string(m.Kind), Button: "End marker", Back: "/markers", Facts: markerFacts(m), Fields: []form.Field{{Name: "ended_at", Label: "Ended", Kind: "text", Placeholder: "now", Hint: form.PastHint}}}, nil
+	return &form.Form{Title: "End " + string(m.Kind), Button: "End marker", Back: "/markers", Facts: markerFacts(m),
+		Fields: []form.Field{{Name: "ended_at", Label: "Ended", Kind: "text", Placeholder: "now", Hint: form.PastHint}}}, nil
 }
 
 func doEndMarker(req *web.Request) (web.Done, error) {
@@ -133,7 +139,8 @@ func doEndMarker(req *web.Request) (web.Done, error) {
 	if err != nil {
 		return web.Done{}, err
 	}
-	return web.Done{Message: "Ended: " + chart.MarkerLabel(m) + ", after " + format.Duration(m.EndedAt.Sub(m.At).Round(time.Second)) + ".", Next: markerHome(m)}, nil
+	return web.Done{Message: "Ended: " + chart.MarkerLabel(m) + ", after " + format.Duration(m.EndedAt.Sub(m.At).Round(time.Second)) + ".",
+		Next: markerHome(m)}, nil
 }
 
 func removeMarkerForm(req *web.Request) (*form.Form, error) {
@@ -141,8 +148,8 @@ func removeMarkerForm(req *web.Request) (*form.Form, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &form.Form{Title: "Remove " + string(m.Kind), Text: "The marker disappears from the charts. The audit log keeps a record of it.", Button: "Remove marker", Danger: true, Back: "/markers", Facts: markerFacts(m),
-		Fields: []form.Field{form.Reason()}}, nil
+	return &form.Form{Title: "Remove " + string(m.Kind), Text: "The marker disappears from the charts. The audit log keeps a record of it.",
+		Button: "Remove marker", Danger: true, Back: "/markers", Facts: markerFacts(m), Fields: []form.Field{form.Reason()}}, nil
 }
 
 func doRemoveMarker(req *web.Request) (web.Done, error) {
@@ -155,17 +162,20 @@ func doRemoveMarker(req *web.Request) (web.Done, error) {
 // ownMarkers returns markers that Pawl derives from a queue's current state: it is paused, or a breaker is open.
 func ownMarkers(q *admin.Queue) (own []*admin.Marker) {
 	if q.Paused && !q.PausedAt.IsZero() {
-		own = append(own, &admin.Marker{Kind: admin.MarkerIncident, Title: withReason("the queue is paused", q.PausedReason), At: q.PausedAt, CreatedBy: q.PausedBy})
+		own = append(own, &admin.Marker{Kind: admin.MarkerIncident, Title: withReason("the queue is paused", q.PausedReason), At: q.PausedAt,
+			CreatedBy: q.PausedBy})
 	}
 	for _, p := range q.PausedSubsets {
 		what := "type " + p.Type
 		if p.Type == "" {
 			what = "key " + p.Key
 		}
-		own = append(own, &admin.Marker{Kind: admin.MarkerIncident, Title: withReason(format.Clip(what, 60)+" is paused", p.Reason), At: p.At, CreatedBy: p.By})
+		own = append(own, &admin.Marker{Kind: admin.MarkerIncident, Title: withReason(format.Clip(what, 60)+" is paused", p.Reason),
+			At: p.At, CreatedBy: p.By})
 	}
 	for _, b := range q.Breakers {
-		own = append(own, &admin.Marker{Kind: admin.MarkerIncident, Title: "the breaker of " + format.Clip(b.Type, 60) + " is " + string(b.State), At: b.Since})
+		own = append(own, &admin.Marker{Kind: admin.MarkerIncident, Title: "the breaker of " + format.Clip(b.Type, 60) + " is " + string(b.State),
+			At: b.Since})
 	}
 	return slices.DeleteFunc(own, func(m *admin.Marker) bool { return m.At.IsZero() })
 }
@@ -180,7 +190,8 @@ func withReason(what, reason string) string {
 // addMarkers adds the markers within the chart's time span. A chart without them is still useful.
 func addMarkers(req *web.Request, c *chart.Chart, queue, typ string, own ...*admin.Marker) {
 	c.Marks = &chart.Marks{New: newMarkerURL(req, queue, typ), All: req.URL("markers")}
-	page, err := req.Admin().Markers().ListPage(req.Ctx, admin.MarkerFilter{Since: c.Start, Until: c.End(), Queue: queue, Type: typ}, pawltype.PageRequest{Limit: chart.MaxFlags})
+	page, err := req.Admin().Markers().ListPage(req.Ctx, admin.MarkerFilter{Since: c.Start, Until: c.End(), Queue: queue, Type: typ},
+		pawltype.PageRequest{Limit: chart.MaxFlags})
 	if err != nil {
 		c.Marks.Problem = problem.Of(err).Message
 	}

@@ -68,7 +68,8 @@ func showOverview(req *web.Request) (*web.Screen, error) {
 	req.Lacks(stats.Missing)
 	t := stats.Queues
 	view := &overviewView{Totals: t, Stats: &stats.Stats, Windows: windows, Chart: chart.Throughput("Tasks ended and enqueued", &stats.Stats),
-		Counts: chart.DepthCounts(admin.Depth{Scheduled: t.Scheduled, Ready: t.Ready, Claimed: t.Claimed, Retrying: t.Retrying, Dead: t.Dead, Poisoned: t.Poisoned})}
+		Counts: chart.DepthCounts(admin.Depth{Scheduled: t.Scheduled, Ready: t.Ready, Claimed: t.Claimed, Retrying: t.Retrying, Dead: t.Dead,
+			Poisoned: t.Poisoned})}
 	addMarkers(req, &view.Chart, "", "")
 	for _, a := range stats.Attention { // each kind has only a few entries: many subjects are summarized in one
 		one := alarmOf(req, a)
@@ -106,7 +107,8 @@ func (o *overviewView) addQueues(req *web.Request) error {
 	}
 	if page.NextCursor == "" {
 		o.add(page.Items)
-	} else if page, err = req.Admin().Queues().ListPage(req.Ctx, admin.QueueFilter{Most: true}, pawltype.PageRequest{Limit: busyQueues}); err != nil {
+	} else if page, err = req.Admin().Queues().ListPage(req.Ctx, admin.QueueFilter{Most: true},
+		pawltype.PageRequest{Limit: busyQueues}); err != nil {
 		return err
 	}
 	slices.SortStableFunc(page.Items, func(a, b *admin.Queue) int { return cmp.Compare(busyness(b.Depth), busyness(a.Depth)) })
@@ -205,8 +207,8 @@ func linkName(word string, a admin.Attention) string {
 // failedStates are the states of tasks with a failed attempt that may need attention.
 const failedStates = "retrying,dead"
 
-// failingURL links to the tasks of a failing type in the given states, or in all for "". A type or queue that is not counted separately has no name
-// to search by; if neither has a name, failedStates are searched.
+// failingURL links to the tasks of a failing type in the given states, or in all for "". A type or queue that is not
+// counted separately has no name to search by; if neither has a name, failedStates are searched.
 func failingURL(req *web.Request, f admin.FailingType, states string) string {
 	if f.Queue == humanize.Other {
 		f.Queue = ""

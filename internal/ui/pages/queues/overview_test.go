@@ -22,7 +22,8 @@ func TestAlarmLinks(t *testing.T) {
 		{admin.Attention{Kind: "schedule_late", Subject: "nightly"}, "View: schedule late, nightly", "/schedules/nightly"},
 		{admin.Attention{Kind: "webhook", Subject: "oncall"}, "View: webhook, oncall", "/webhooks/oncall"},
 		{admin.Attention{Kind: "webhook", Subject: "oncall", More: 4}, "View: webhook, oncall and 4 more", "/webhooks"},
-		{admin.Attention{Kind: "oldest_wait", Subject: strings.Repeat("q", 256)}, "View: oldest wait, " + strings.Repeat("q", 59) + "…", "/queues/" + strings.Repeat("q", 256)},
+		{admin.Attention{Kind: "oldest_wait", Subject: strings.Repeat("q", 256)}, "View: oldest wait, " + strings.Repeat("q", 59) + "…",
+			"/queues/" + strings.Repeat("q", 256)},
 		{admin.Attention{Kind: "certificate", Subject: "n2"}, "View: certificate, n2", "/cluster"},
 		{admin.Attention{Kind: "unknown"}, "View: unknown", ""},
 	} {
@@ -48,7 +49,8 @@ func TestFindFailing(t *testing.T) {
 // TestWorst: the link does not lead to an empty page once the failures are fixed.
 func TestWorst(t *testing.T) {
 	req, f := &web.Request{}, admin.FailingType{Queue: "mail", Type: "welcome"}
-	for of, want := range map[admin.QueueTotals]string{{}: "/tasks?q=queue%3Amail+type%3Awelcome", {Dead: 1}: "/tasks?q=queue%3Amail+type%3Awelcome+state%3Aretrying%2Cdead",
+	for of, want := range map[admin.QueueTotals]string{{}: "/tasks?q=queue%3Amail+type%3Awelcome",
+		{Dead: 1}:     "/tasks?q=queue%3Amail+type%3Awelcome+state%3Aretrying%2Cdead",
 		{Retrying: 1}: "/tasks?q=queue%3Amail+type%3Awelcome+state%3Aretrying%2Cdead"} {
 		if got := worstURL(req, f, of); got != want {
 			t.Errorf("worstURL with %+v = %q, want %q", of, got, want)

@@ -1,5 +1,5 @@
-// Package queues has the pages about the state of queues as a whole: the overview, queues and their settings, task types, dead letters, workers, and
-// the markers on their charts.
+// Package queues has the pages about the state of queues as a whole: the overview, queues and their settings, task
+// types, dead letters, workers, and the markers on their charts.
 //
 // It knows the pages of package tasks, to which it links tasks and operations, but not those about the server.
 package queues

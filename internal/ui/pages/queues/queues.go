@@ -82,7 +82,8 @@ var queuePicks = []struct {
 
 // queueFilterOf reads the filter of the list from the URL.
 func queueFilterOf(req *web.Request) admin.QueueFilter {
-	return admin.QueueFilter{Pattern: req.Pattern(), Having: admin.QueueTrait(req.Query("having")), Most: req.Query("order") == "most", Series: sparkTime}
+	return admin.QueueFilter{Pattern: req.Pattern(), Having: admin.QueueTrait(req.Query("having")), Most: req.Query("order") == "most",
+		Series: sparkTime}
 }
 
 func queuePickChips(req *web.Request, f admin.QueueFilter) (chips []web.Chip) {
@@ -91,7 +92,8 @@ func queuePickChips(req *web.Request, f admin.QueueFilter) (chips []web.Chip) {
 		if p.most {
 			order = "most"
 		}
-		chips = append(chips, web.Chip{Label: p.label, URL: req.Here("having", string(p.having), "order", order, "cursor", ""), On: p.having == f.Having && p.most == (f.Most && f.Having == "")})
+		chips = append(chips, web.Chip{Label: p.label, URL: req.Here("having", string(p.having), "order", order, "cursor", ""),
+			On: p.having == f.Having && p.most == (f.Most && f.Having == "")})
 	}
 	return chips
 }
@@ -144,14 +146,16 @@ func showQueue(req *web.Request) (*web.Screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	view := queueView{queueRow: rowOf(q), Counts: chart.DepthCounts(q.Depth), Actions: actionsOnQueue(req, q), Settings: settingsGroups(&q.Settings), Keys: keyRows(&q.Settings)}
+	view := queueView{queueRow: rowOf(q), Counts: chart.DepthCounts(q.Depth), Actions: actionsOnQueue(req, q),
+		Settings: settingsGroups(&q.Settings), Keys: keyRows(&q.Settings)}
 	if view.Why, err = req.Admin().Queues().Explain(req.Ctx, q.Name); err != nil {
 		view.WhyError = problem.Of(err).Message
 	}
 	if err := view.addStats(req); err != nil {
 		return nil, err
 	}
-	workers, err := req.Admin().Workers().ListPage(req.Ctx, admin.WorkerFilter{Queue: q.Name, Lost: new(false)}, pawltype.PageRequest{Limit: queueWorkers})
+	workers, err := req.Admin().Workers().ListPage(req.Ctx, admin.WorkerFilter{Queue: q.Name, Lost: new(false)},
+		pawltype.PageRequest{Limit: queueWorkers})
 	if err != nil {
 		return nil, err
 	}
@@ -174,8 +178,10 @@ func actionsOnQueue(req *web.Request, q *admin.Queue) web.ActionBar {
 		return web.Button{Label: label, URL: req.URL("queues", q.Name, verb)}
 	}
 	enqueue := web.Button{Label: "Enqueue…", URL: req.URL("enqueue", "?queue="+url.QueryEscape(q.Name)), Needs: "produce", Page: true}
-	a := web.ActionBar{Main: &enqueue, Beside: []web.Button{to("Pause…", "pause"), {Label: "Settings…", URL: req.URL("queues", q.Name, "settings"), Needs: "operate", Page: true}},
-		More:   []web.Button{{Label: "Tasks", URL: req.Find("queue", q.Name), Page: true}, {Label: "Dead letters", URL: req.URL("dead", "?queue="+url.QueryEscape(q.Name)), Page: true}},
+	a := web.ActionBar{Main: &enqueue, Beside: []web.Button{to("Pause…", "pause"), {Label: "Settings…", URL: req.URL("queues", q.Name,
+		"settings"), Needs: "operate", Page: true}},
+		More: []web.Button{{Label: "Tasks", URL: req.Find("queue", q.Name), Page: true}, {Label: "Dead letters",
+			URL: req.URL("dead", "?queue="+url.QueryEscape(q.Name)), Page: true}},
 		Danger: []web.Button{to("Purge…", "purge"), to("Delete…", "delete")}}
 	if q.Paused {
 		resume := to("Resume…", "resume")
@@ -233,7 +239,8 @@ func pauseForm(req *web.Request) (*form.Form, error) {
 	return &form.Form{Title: "Pause " + q.Name, Button: "Pause", Back: "/queues/" + q.Name,
 		Text: "No new task starts. Tasks are still accepted, and running ones continue. You can pause only one type or one key.",
 		Fields: []form.Field{
-			{Name: "what", Label: "What", Kind: "choice", Options: []form.Option{{Value: "", Label: "the whole queue"}, {Value: "type", Label: "one type"}, {Value: "key", Label: "one key"}}, Value: req.Query("what")},
+			{Name: "what", Label: "What", Kind: "choice", Options: []form.Option{{Value: "", Label: "the whole queue"},
+				{Value: "type", Label: "one type"}, {Value: "key", Label: "one key"}}, Value: req.Query("what")},
 			{Name: "name", Label: "Name of the type or key", Kind: "text", Value: req.Query("name"), Hint: "Leave empty for the whole queue."},
 			form.Reason(),
 		}}, nil
@@ -332,9 +339,12 @@ func purgeForm(req *web.Request) (*form.Form, error) {
 	}
 	n := waitingOf(q.Depth)
 	return &form.Form{Title: "Purge " + q.Name, Danger: true, Button: "Discard " + format.Plural(n, "waiting task"), Back: "/queues/" + q.Name,
-		Text:   "Discards every waiting task in this queue, including tasks that arrive while the purge runs. They stay visible until retention removes them. Running tasks and dead letters stay.",
-		Facts:  []form.Fact{{Name: "Scheduled", Value: format.Number(q.Depth.Scheduled)}, {Name: "Ready", Value: format.Number(q.Depth.Ready)}, {Name: "Retrying", Value: format.Number(q.Depth.Retrying)}},
-		Fields: []form.Field{{Name: "confirm", Label: "Type the queue's name to confirm", Kind: "text", Placeholder: q.Name, Required: true}, form.Reason()}}, nil
+		Text: "Discards every waiting task in this queue, including tasks that arrive while the purge runs. They stay visible until " +
+			"retention removes them. Running tasks and dead letters stay.",
+		Facts: []form.Fact{{Name: "Scheduled", Value: format.Number(q.Depth.Scheduled)}, {Name: "Ready", Value: format.Number(q.Depth.Ready)},
+			{Name: "Retrying", Value: format.Number(q.Depth.Retrying)}},
+		Fields: []form.Field{{Name: "confirm", Label: "Type the queue's name to confirm", Kind: "text", Placeholder: q.Name, Required: true},
+			form.Reason()}}, nil
 }
 
 func doPurge(req *web.Request) (web.Done, error) {
@@ -355,7 +365,8 @@ func deleteQueueForm(req *web.Request) (*form.Form, error) {
 		return nil, err
 	}
 	return &form.Form{Title: "Delete " + q.Name, Danger: true, Button: "Delete queue", Back: "/queues/" + q.Name,
-		Text: "Deletes the queue and its settings. The queue must have no tasks. The next enqueue creates it again with default settings.", Fields: []form.Field{form.Reason()}}, nil
+		Text:   "Deletes the queue and its settings. The queue must have no tasks. The next enqueue creates it again with default settings.",
+		Fields: []form.Field{form.Reason()}}, nil
 }
 
 func doDeleteQueue(req *web.Request) (web.Done, error) {
@@ -371,7 +382,8 @@ func closeBreakerForm(req *web.Request) (*form.Form, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &form.Form{Title: "Close breaker", Button: "Close breaker", Back: "/queues/" + q.Name, Text: "Its tasks start again immediately. If they keep failing, the breaker opens again.",
+	f := &form.Form{Title: "Close breaker", Button: "Close breaker", Back: "/queues/" + q.Name,
+		Text:   "Its tasks start again immediately. If they keep failing, the breaker opens again.",
 		Fields: []form.Field{{Name: "type", Kind: "hidden", Value: req.Query("type")}, form.Reason()}}
 	for _, b := range q.Breakers {
 		if b.Type == req.Query("type") {

@@ -28,7 +28,8 @@ func TestWhenAQueueIsEmpty(t *testing.T) {
 		q := &admin.Queue{Rates: c.rates, Drain: c.drain}
 		q.Depth.Ready, q.Depth.Claimed = c.ready, c.claimed
 		if got := drainText(q); got != c.want {
-			t.Errorf("drainText with %d ready and %d claimed tasks, rates %+v and drain %v = %q, want %q", c.ready, c.claimed, c.rates, c.drain, got, c.want)
+			t.Errorf("drainText with %d ready and %d claimed tasks, rates %+v and drain %v = %q, want %q", c.ready, c.claimed, c.rates,
+				c.drain, got, c.want)
 		}
 	}
 }
@@ -49,7 +50,8 @@ func TestQueueRows(t *testing.T) {
 	}
 	for held, want := range map[int64]string{0: "363 ready 0 claimed", 350: "363 ready, 350 held 0 claimed"} {
 		q := &admin.Queue{Name: "q", Depth: admin.Depth{Ready: 363, Held: held}, OldestReady: 12*time.Minute + 5*time.Second}
-		if text, _ := rendered(t, "queue", queueView{queueRow: rowOf(q), Counts: chart.DepthCounts(q.Depth), Stats: &admin.Stats{}}); !strings.Contains(text, want) || !strings.Contains(text, "12 min oldest wait") {
+		if text, _ := rendered(t, "queue", queueView{queueRow: rowOf(q), Counts: chart.DepthCounts(q.Depth),
+			Stats: &admin.Stats{}}); !strings.Contains(text, want) || !strings.Contains(text, "12 min oldest wait") {
 			t.Errorf("with %d held tasks, the page lacks %q or the oldest wait: %.600s", held, want, text)
 		}
 	}

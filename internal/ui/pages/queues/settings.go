@@ -34,12 +34,15 @@ func settingsGroups(s *admin.QueueSettings) []factGroup {
 		order = fmt.Sprintf("weights %d : %d : %d", w.High, w.Normal, w.Low)
 	}
 	return []factGroup{
-		{"Runs", []form.Fact{{Name: "Max attempts", Value: format.Number(s.MaxAttempts)}, {Name: "Retry backoff", Value: retryText(s.Retry)}, {Name: "Run timeout", Value: orNone(s.Timeout > 0, format.Duration(s.Timeout))}, {Name: "Lease", Value: format.Duration(s.Lease)}}},
-		{"Limits", []form.Fact{{Name: "Max running", Value: orNone(s.MaxRunning > 0, format.Number(s.MaxRunning))}, {Name: "Rate", Value: orNone(s.Rate.Limit > 0, form.RateText(s.Rate))},
-			{Name: "Max length", Value: orNone(s.MaxLength > 0, format.Number(s.MaxLength))}, {Name: "Each key", Value: orNone(s.PerKey != admin.QueueLimits{}, limitsText(s.PerKey))}}},
+		{"Runs", []form.Fact{{Name: "Max attempts", Value: format.Number(s.MaxAttempts)}, {Name: "Retry backoff", Value: retryText(s.Retry)},
+			{Name: "Run timeout", Value: orNone(s.Timeout > 0, format.Duration(s.Timeout))}, {Name: "Lease", Value: format.Duration(s.Lease)}}},
+		{"Limits", []form.Fact{{Name: "Max running", Value: orNone(s.MaxRunning > 0, format.Number(s.MaxRunning))},
+			{Name: "Rate", Value: orNone(s.Rate.Limit > 0, form.RateText(s.Rate))}, {Name: "Max length", Value: orNone(s.MaxLength > 0,
+				format.Number(s.MaxLength))}, {Name: "Each key", Value: orNone(s.PerKey != admin.QueueLimits{}, limitsText(s.PerKey))}}},
 		{"Order", []form.Fact{{Name: "Priorities", Value: order}, {Name: "Tasks of a key", Value: keyOrderText(s.KeyOrder)}}},
 		{"Alerts", []form.Fact{{Name: "Max wait", Value: format.Duration(s.MaxWait)}, {Name: "Circuit breaker", Value: breakerText(s.Breaker)}}},
-		{"Retention", []form.Fact{{Name: "Succeeded", Value: format.Duration(s.Retention.Succeeded)}, {Name: "Dead letters", Value: format.Duration(s.Retention.Dead)}}},
+		{"Retention", []form.Fact{{Name: "Succeeded", Value: format.Duration(s.Retention.Succeeded)}, {Name: "Dead letters",
+			Value: format.Duration(s.Retention.Dead)}}},
 	}
 }
 
@@ -99,8 +102,9 @@ func keyRows(s *admin.QueueSettings) (rows []keyRow) {
 
 func newQueueForm(*web.Request) (*form.Form, error) {
 	return &form.Form{Title: "New queue", Button: "Create queue", Back: "/queues",
-		Text:   "Enqueueing a task creates its queue. Create one here to set limits and retries first.",
-		Fields: []form.Field{{Name: "queue", Label: "Name", Kind: "text", Required: true, Placeholder: "mail", Hint: "Letters, digits and . _ - :"}, form.Reason()}}, nil
+		Text: "Enqueueing a task creates its queue. Create one here to set limits and retries first.",
+		Fields: []form.Field{{Name: "queue", Label: "Name", Kind: "text", Required: true, Placeholder: "mail",
+			Hint: "Letters, digits and . _ - :"}, form.Reason()}}, nil
 }
 
 func doNewQueue(req *web.Request) (web.Done, error) {
@@ -125,10 +129,11 @@ func settingsForm(req *web.Request) (*form.Form, error) {
 
 func settingsFormOf(q *admin.Queue) *form.Form {
 	s := q.Settings
-	f := &form.Form{Title: "Settings of " + q.Name, Wide: true, Button: "Save", Back: "/queues/" + q.Name, Version: strconv.FormatInt(q.Version, 10),
-		Text: "Empty fields take the default. Write durations as 30s, 1h30m or 14d."}
+	f := &form.Form{Title: "Settings of " + q.Name, Wide: true, Button: "Save", Back: "/queues/" + q.Name,
+		Version: strconv.FormatInt(q.Version, 10), Text: "Empty fields take the default. Write durations as 30s, 1h30m or 14d."}
 	f.Fields = slices.Concat(commonFields(&s), retryFields(&s), orderFields(&s), keyFields(&s), keepFields(&s), breakerFields(&s))
-	f.Fields = append(f.Fields, form.Field{Heading: "Audit log", Name: "reason", Label: "Reason", Kind: "text", Placeholder: "Why? The audit log keeps it."})
+	f.Fields = append(f.Fields, form.Field{Heading: "Audit log", Name: "reason", Label: "Reason", Kind: "text",
+		Placeholder: "Why? The audit log keeps it."})
 	return f
 }
 
@@ -138,23 +143,33 @@ const settingsRateHint = "For example 50/s, or 100/1m burst 20."
 // commonFields are the most frequently changed settings.
 func commonFields(s *admin.QueueSettings) []form.Field {
 	return []form.Field{
-		{Name: "max_running", Label: "Max running", Kind: "number", Value: form.NumberText(int64(s.MaxRunning)), Placeholder: "no limit", Hint: "Tasks that run at the same time, over all workers."},
-		{Name: "rate", Label: "Rate", Kind: "text", Value: form.RateText(s.Rate), Placeholder: "no limit", Hint: "How many tasks may start. " + settingsRateHint},
-		{Name: "max_attempts", Label: "Max attempts", Kind: "number", Value: form.NumberText(int64(s.MaxAttempts)), Placeholder: "5", Hint: "After that many failures a task becomes a dead letter."},
-		{Name: "timeout", Label: "Run timeout", Kind: "text", Value: form.DurationText(s.Timeout), Placeholder: "none", Hint: "How long one attempt may run."},
-		{Name: "max_length", Label: "Max length", Kind: "number", Value: form.NumberText(s.MaxLength), Placeholder: "no limit", Hint: "Waiting tasks; more are refused."},
-		{Name: "max_wait", Label: "Max wait", Kind: "text", Value: form.DurationText(s.MaxWait), Placeholder: "5m", Hint: "The queue needs attention when a task is ready for longer."},
+		{Name: "max_running", Label: "Max running", Kind: "number", Value: form.NumberText(int64(s.MaxRunning)), Placeholder: "no limit",
+			Hint: "Tasks that run at the same time, over all workers."},
+		{Name: "rate", Label: "Rate", Kind: "text", Value: form.RateText(s.Rate), Placeholder: "no limit", Hint: "How many tasks may start. " +
+			settingsRateHint},
+		{Name: "max_attempts", Label: "Max attempts", Kind: "number", Value: form.NumberText(int64(s.MaxAttempts)), Placeholder: "5",
+			Hint: "After that many failures a task becomes a dead letter."},
+		{Name: "timeout", Label: "Run timeout", Kind: "text", Value: form.DurationText(s.Timeout), Placeholder: "none",
+			Hint: "How long one attempt may run."},
+		{Name: "max_length", Label: "Max length", Kind: "number", Value: form.NumberText(s.MaxLength), Placeholder: "no limit",
+			Hint: "Waiting tasks; more are refused."},
+		{Name: "max_wait", Label: "Max wait", Kind: "text", Value: form.DurationText(s.MaxWait), Placeholder: "5m",
+			Hint: "The queue needs attention when a task is ready for longer."},
 	}
 }
 
 func retryFields(s *admin.QueueSettings) []form.Field {
 	factor, jitter := form.RetryTexts(s.Retry)
 	return []form.Field{
-		{Fold: "Retries and lease", FoldSummary: retryText(s.Retry) + "; lease " + format.Duration(s.Lease), Name: "retry.initial", Label: "First retry after", Kind: "text", Value: form.DurationText(s.Retry.Initial), Placeholder: "30s"},
-		{Name: "retry.factor", Label: "Backoff factor", Kind: "text", Value: factor, Placeholder: "2", Hint: "Each delay is this many times the one before."},
+		{Fold: "Retries and lease", FoldSummary: retryText(s.Retry) + "; lease " + format.Duration(s.Lease), Name: "retry.initial",
+			Label: "First retry after", Kind: "text", Value: form.DurationText(s.Retry.Initial), Placeholder: "30s"},
+		{Name: "retry.factor", Label: "Backoff factor", Kind: "text", Value: factor, Placeholder: "2",
+			Hint: "Each delay is this many times the one before."},
 		{Name: "retry.max", Label: "Longest delay", Kind: "text", Value: form.DurationText(s.Retry.Max), Placeholder: "30m"},
-		{Name: "retry.jitter", Label: "Jitter", Kind: "text", Value: jitter, Placeholder: "0.25", Hint: "From 0 to 1: the share of a delay that is random."},
-		{Name: "lease", Label: "Lease", Kind: "text", Value: form.DurationText(s.Lease), Placeholder: "30s", Hint: "If a worker disappears, its tasks are retried after this time."},
+		{Name: "retry.jitter", Label: "Jitter", Kind: "text", Value: jitter, Placeholder: "0.25",
+			Hint: "From 0 to 1: the share of a delay that is random."},
+		{Name: "lease", Label: "Lease", Kind: "text", Value: form.DurationText(s.Lease), Placeholder: "30s",
+			Hint: "If a worker disappears, its tasks are retried after this time."},
 	}
 }
 
@@ -165,9 +180,12 @@ func orderFields(s *admin.QueueSettings) []form.Field {
 		says = "weights " + weights
 	}
 	return []form.Field{
-		{Fold: "Order", FoldSummary: says + "; " + keyOrderText(s.KeyOrder) + " within a key", Name: "weights", Label: "Priority weights", Kind: "text", Value: weights, Placeholder: "strict order", Hint: "high:normal:low, for example 6:3:1. Empty: high before normal before low."},
-		{Name: "key_order", Label: "Tasks of a key", Kind: "choice", Value: cmp.Or(string(s.KeyOrder), string(admin.KeyOrderNone)), Options: []form.Option{{Value: string(admin.KeyOrderNone), Label: "run in any order"}, {Value: string(admin.KeyOrderStrict), Label: "run one at a time, in order"}},
-			Hint: "Applies to tasks enqueued from now on."},
+		{Fold: "Order", FoldSummary: says + "; " + keyOrderText(s.KeyOrder) + " within a key", Name: "weights", Label: "Priority weights",
+			Kind: "text", Value: weights, Placeholder: "strict order",
+			Hint: "high:normal:low, for example 6:3:1. Empty: high before normal before low."},
+		{Name: "key_order", Label: "Tasks of a key", Kind: "choice", Value: cmp.Or(string(s.KeyOrder), string(admin.KeyOrderNone)),
+			Options: []form.Option{{Value: string(admin.KeyOrderNone), Label: "run in any order"}, {Value: string(admin.KeyOrderStrict),
+				Label: "run one at a time, in order"}}, Hint: "Applies to tasks enqueued from now on."},
 	}
 }
 
@@ -181,16 +199,20 @@ func keyFields(s *admin.QueueSettings) []form.Field {
 		says += "; " + format.Plural(len(keys), "key") + " with other limits"
 	}
 	return []form.Field{
-		{Fold: "Limits per key", FoldSummary: says, Name: "per_key.max_running", Label: "Max running per key", Kind: "number", Value: form.NumberText(int64(s.PerKey.MaxRunning)), Placeholder: "no limit"},
-		{Name: "per_key.rate", Label: "Rate per key", Kind: "text", Value: form.RateText(s.PerKey.Rate), Placeholder: "no limit", Hint: settingsRateHint},
-		{Name: "keys", Label: "Keys with their own limits", Kind: "area", Value: strings.Join(keys, "\n"), Placeholder: `"tenant-7" running 2 rate 10/1s weight 3`,
-			Hint: "One key per line, in quotes, followed by any of running, rate, burst and weight."},
+		{Fold: "Limits per key", FoldSummary: says, Name: "per_key.max_running", Label: "Max running per key", Kind: "number",
+			Value: form.NumberText(int64(s.PerKey.MaxRunning)), Placeholder: "no limit"},
+		{Name: "per_key.rate", Label: "Rate per key", Kind: "text", Value: form.RateText(s.PerKey.Rate), Placeholder: "no limit",
+			Hint: settingsRateHint},
+		{Name: "keys", Label: "Keys with their own limits", Kind: "area", Value: strings.Join(keys, "\n"),
+			Placeholder: `"tenant-7" running 2 rate 10/1s weight 3`,
+			Hint:        "One key per line, in quotes, followed by any of running, rate, burst and weight."},
 	}
 }
 
 func keepFields(s *admin.QueueSettings) []form.Field {
 	return []form.Field{
-		{Fold: "Retention", FoldSummary: "succeeded " + format.Duration(s.Retention.Succeeded) + ", dead " + format.Duration(s.Retention.Dead), Name: "retention.succeeded", Label: "Succeeded", Kind: "text", Value: form.DurationText(s.Retention.Succeeded), Placeholder: "24h"},
+		{Fold: "Retention", FoldSummary: "succeeded " + format.Duration(s.Retention.Succeeded) + ", dead " + format.Duration(s.Retention.Dead),
+			Name: "retention.succeeded", Label: "Succeeded", Kind: "text", Value: form.DurationText(s.Retention.Succeeded), Placeholder: "24h"},
 		{Name: "retention.discarded", Label: "Discarded", Kind: "text", Value: form.DurationText(s.Retention.Discarded), Placeholder: "24h"},
 		{Name: "retention.cancelled", Label: "Cancelled", Kind: "text", Value: form.DurationText(s.Retention.Cancelled), Placeholder: "24h"},
 		{Name: "retention.dead", Label: "Dead", Kind: "text", Value: form.DurationText(s.Retention.Dead), Placeholder: "14d"},
@@ -204,9 +226,12 @@ func breakerFields(s *admin.QueueSettings) []form.Field {
 		b, on = *s.Breaker, "yes"
 	}
 	return []form.Field{
-		{Fold: "Circuit breaker", FoldSummary: breakerText(s.Breaker), Name: "breaker", Label: "Use a breaker for each type", Kind: "tick", Value: on},
-		{Name: "breaker.failure_rate", Label: "Failure rate, percent", Kind: "number", Value: form.NumberText(int64(b.FailureRate)), Placeholder: "50"},
-		{Name: "breaker.min_attempts", Label: "Minimum attempts", Kind: "number", Value: form.NumberText(int64(b.MinAttempts)), Placeholder: "20"},
+		{Fold: "Circuit breaker", FoldSummary: breakerText(s.Breaker), Name: "breaker", Label: "Use a breaker for each type",
+			Kind: "tick", Value: on},
+		{Name: "breaker.failure_rate", Label: "Failure rate, percent", Kind: "number", Value: form.NumberText(int64(b.FailureRate)),
+			Placeholder: "50"},
+		{Name: "breaker.min_attempts", Label: "Minimum attempts", Kind: "number", Value: form.NumberText(int64(b.MinAttempts)),
+			Placeholder: "20"},
 		{Name: "breaker.window", Label: "Window", Kind: "text", Value: form.DurationText(b.Window), Placeholder: "1m"},
 		{Name: "breaker.hold", Label: "Open for", Kind: "text", Value: form.DurationText(b.Hold), Placeholder: "30s"},
 		{Name: "breaker.max_hold", Label: "Open for at most", Kind: "text", Value: form.DurationText(b.MaxHold), Placeholder: "10m"},

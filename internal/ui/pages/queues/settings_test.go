@@ -21,7 +21,8 @@ func TestSettingsLinesReadBack(t *testing.T) {
 			t.Errorf("parseKeyLine(%s) = %+v, want an error", line, rules)
 		}
 	}
-	for d, want := range map[time.Duration]string{0: "", 30 * time.Second: "30s", 90 * time.Minute: "1h30m", 14 * 24 * time.Hour: "14d", pawltype.NoWait: "0s", 1500 * time.Millisecond: "1.5s"} {
+	for d, want := range map[time.Duration]string{0: "", 30 * time.Second: "30s", 90 * time.Minute: "1h30m", 14 * 24 * time.Hour: "14d",
+		pawltype.NoWait: "0s", 1500 * time.Millisecond: "1.5s"} {
 		got := form.DurationText(d)
 		if got != want {
 			t.Errorf("DurationText(%v) = %q, want %q", d, got, want)

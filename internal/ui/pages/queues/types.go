@@ -64,11 +64,14 @@ func showTypes(req *web.Request) (*web.Screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	view := &typesView{Names: req.Names(), Queue: req.Query("queue"), Order: req.Query("order"), Window: req.Query("window"), Windows: windows, AllQueuesURL: req.Here("queue", "", "cursor", "")}
+	view := &typesView{Names: req.Names(), Queue: req.Query("queue"), Order: req.Query("order"), Window: req.Query("window"), Windows: windows,
+		AllQueuesURL: req.Here("queue", "", "cursor", "")}
 	for _, p := range typePicks {
-		view.Picks = append(view.Picks, web.Chip{Label: p.label, URL: req.Here("order", string(p.order), "cursor", ""), On: string(p.order) == view.Order})
+		view.Picks = append(view.Picks, web.Chip{Label: p.label, URL: req.Here("order", string(p.order), "cursor", ""),
+			On: string(p.order) == view.Order})
 	}
-	page, err := req.Admin().Types().ListPage(req.Ctx, admin.TypeFilter{Window: window, Queue: view.Queue, Pattern: req.Pattern(), Order: admin.TypeOrder(view.Order)},
+	page, err := req.Admin().Types().ListPage(req.Ctx, admin.TypeFilter{Window: window, Queue: view.Queue, Pattern: req.Pattern(),
+		Order: admin.TypeOrder(view.Order)},
 		pawltype.PageRequest{Limit: typesLimit, Cursor: req.Query("cursor")})
 	if err = view.Refuse(err); err != nil {
 		return nil, err
@@ -154,7 +157,8 @@ func showType(req *web.Request) (*web.Screen, error) {
 	req.Lacks(s.Missing)
 	view := &typeView{TypeStats: s, Apart: name != humanize.Other, Windows: windows, In: typeQueueChips(req, s),
 		Chart: chart.Throughput("Tasks of the type enqueued and ended", &s.Stats), Shares: chart.NewShares(&s.Stats),
-		Runs: chart.NewHistogram("How long tasks ran", s.RunHistogram, s.Run), Waits: chart.NewHistogram("How long tasks waited", s.WaitHistogram, s.Wait)}
+		Runs: chart.NewHistogram("How long tasks ran", s.RunHistogram, s.Run), Waits: chart.NewHistogram("How long tasks waited",
+			s.WaitHistogram, s.Wait)}
 	addMarkers(req, &view.Chart, queue, name)
 	if view.Apart {
 		view.States = typeStateChips(req, name, queue)
@@ -235,7 +239,8 @@ func (view *typeView) addErrors(req *web.Request) error {
 		view.Errors = append(view.Errors, deadGroup{DeadGroup: g, Links: tasks.BulkLinksOf(req, f), Trend: chart.NewTrend(g.Trend)})
 	}
 	for i := range view.Errors {
-		view.Errors[i].Bar = chart.NewBar([]chart.Count{{Word: "dead", N: view.Errors[i].Count}, {Word: "rest", N: max(total-view.Errors[i].Count, 0)}})
+		view.Errors[i].Bar = chart.NewBar([]chart.Count{{Word: "dead", N: view.Errors[i].Count},
+			{Word: "rest", N: max(total-view.Errors[i].Count, 0)}})
 	}
 	return nil
 }

@@ -48,7 +48,8 @@ const deployTime = 24*time.Hour - time.Minute
 
 // lastDeploy returns the last deploy that concerns a type, and a queue unless it is ""; nil if there was none recently.
 func lastDeploy(req *web.Request, typ, queue string) (*admin.Marker, error) {
-	page, err := req.Admin().Markers().ListPage(req.Ctx, admin.MarkerFilter{Kind: admin.MarkerDeploy, Type: typ, Queue: queue, Since: req.Now.Add(-deployTime), Until: req.Now},
+	page, err := req.Admin().Markers().ListPage(req.Ctx, admin.MarkerFilter{Kind: admin.MarkerDeploy, Type: typ, Queue: queue,
+		Since: req.Now.Add(-deployTime), Until: req.Now},
 		pawltype.PageRequest{Limit: 1})
 	if err != nil || len(page.Items) == 0 || page.Items[0].At.Before(req.Now.Add(-deployTime)) {
 		return nil, err
@@ -79,8 +80,8 @@ func changeOf(name string, before, after float64, text func(float64) string, mor
 	return r
 }
 
-// shareChange returns the change of the share of failed attempts, in percentage points. It counts as better or worse if the difference exceeds two
-// standard errors, which happens by chance in one case out of twenty.
+// shareChange returns the change of the share of failed attempts, in percentage points. It counts as better or worse if
+// the difference exceeds two standard errors, which happens by chance in one case out of twenty.
 func shareChange(before, after *admin.TypePeriod) changeRow {
 	share := func(p *admin.TypePeriod) string {
 		return format.FailureRate(&admin.Stats{Totals: p.Totals, FailureRate: p.FailureRate})

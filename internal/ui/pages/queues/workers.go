@@ -21,7 +21,8 @@ var workerPages = []web.Page{
 }
 
 var workerActions = []web.Action{
-	{Path: "/workers/{worker}/quiet", Nav: "/workers", Form: workerForm("Quiet", "The worker takes no new tasks for this long. Running tasks continue, and the worker stays connected.", quietFor), Do: doQuiet},
+	{Path: "/workers/{worker}/quiet", Nav: "/workers", Form: workerForm("Quiet",
+		"The worker takes no new tasks for this long. Running tasks continue, and the worker stays connected.", quietFor), Do: doQuiet},
 	{Path: "/workers/{worker}/resume", Nav: "/workers", Form: workerForm("Resume", "The worker takes tasks again."), Do: doResumeWorker},
 }
 
@@ -170,7 +171,9 @@ func showWorker(req *web.Request) (*web.Screen, error) {
 	if types == "" {
 		types = "all"
 	}
-	facts := []form.Fact{{Name: "Queues", Value: view.Takes}, {Name: "Types", Value: format.Clip(types, 2000)}, {Name: "Host", Value: w.Host}, {Name: "Process", Value: form.NumberText(int64(w.PID))}, {Name: "SDK", Value: w.Version}, {Name: "Address", Value: w.Address}, {Name: "Node", Value: w.Node}}
+	facts := []form.Fact{{Name: "Queues", Value: view.Takes}, {Name: "Types", Value: format.Clip(types, 2000)}, {Name: "Host", Value: w.Host},
+		{Name: "Process", Value: form.NumberText(int64(w.PID))}, {Name: "SDK", Value: w.Version}, {Name: "Address", Value: w.Address},
+		{Name: "Node", Value: w.Node}}
 	pages := map[string]string{"Node": req.URL("cluster")}
 	if names := queueNames(w.Queues); len(names) == 1 {
 		pages["Queues"] = req.URL("queues", names[0])
@@ -189,7 +192,8 @@ func workerForm(verb, text string, fields ...form.Field) func(*web.Request) (*fo
 			return nil, err
 		}
 		return &form.Form{Title: verb + " " + format.Clip(w.Name, 80), Text: text, Button: verb, Back: workerPath(req),
-			Facts: []form.Fact{{Name: "Runs", Value: format.Plural(w.Running, "task")}, {Name: "Slots", Value: format.Number(w.Slots)}}, Fields: append(slices.Clone(fields), form.Reason())}, nil
+			Facts:  []form.Fact{{Name: "Runs", Value: format.Plural(w.Running, "task")}, {Name: "Slots", Value: format.Number(w.Slots)}},
+			Fields: append(slices.Clone(fields), form.Reason())}, nil
 	}
 }
 
@@ -207,7 +211,8 @@ func doQuiet(req *web.Request) (web.Done, error) {
 	if err != nil {
 		return web.Done{}, err
 	}
-	return web.Done{Message: "The worker takes no new tasks for " + format.Duration(w.Quiet.Until.Sub(w.Quiet.At)) + ".", Next: workerPath(req)}, nil
+	return web.Done{Message: "The worker takes no new tasks for " + format.Duration(w.Quiet.Until.Sub(w.Quiet.At)) + ".",
+		Next: workerPath(req)}, nil
 }
 
 func doResumeWorker(req *web.Request) (web.Done, error) {

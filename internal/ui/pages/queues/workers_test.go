@@ -26,11 +26,12 @@ func rendered(t *testing.T, page string, data any) (text, source string) {
 // A lost worker is shown with the time of its loss and the tasks it held. It is not counted and can't be made quiet.
 func TestLostWorkersOnPages(t *testing.T) {
 	at := time.Now().Add(-20 * time.Minute)
-	lost := &admin.Worker{ID: "L", Name: "w1", Running: 3, Slots: 5, Queues: pawl.Strict{"mail"}, SeenAt: at, LostAt: at, LostReason: "disconnected",
-		Tasks: []admin.RunningTask{{ID: "t1", Type: "mail.welcome", Queue: "mail", Since: at}}}
+	lost := &admin.Worker{ID: "L", Name: "w1", Running: 3, Slots: 5, Queues: pawl.Strict{"mail"}, SeenAt: at, LostAt: at,
+		LostReason: "disconnected", Tasks: []admin.RunningTask{{ID: "t1", Type: "mail.welcome", Queue: "mail", Since: at}}}
 	there := &admin.Worker{ID: "T", Name: "w2", Running: 1, Slots: 2, Connected: true, Queues: pawl.Strict{"mail"}}
 	text, source := rendered(t, "workers", workersView{Rows: []workerRow{workerRowOf(lost), workerRowOf(there)}, Slots: 2, Busy: 1})
-	for _, want := range []string{"w1 lost 20 min ago – held 3 mail mail.welcome 20 min ago and 2 more", "w2 connected 1 / 2", "1 of 2 slots on this page in use"} {
+	for _, want := range []string{"w1 lost 20 min ago – held 3 mail mail.welcome 20 min ago and 2 more", "w2 connected 1 / 2",
+		"1 of 2 slots on this page in use"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the list lacks %q: %s", want, text)
 		}
@@ -43,7 +44,8 @@ func TestLostWorkersOnPages(t *testing.T) {
 	}
 
 	text, source = rendered(t, "worker", workerView{workerRow: workerRowOf(lost), Why: lostWhy[lost.LostReason], Shown: lost.Tasks, Cut: 2})
-	for _, want := range []string{"lost 20 min ago . Its connection broke, and the worker did not reconnect.", "3 held", "Held tasks", "mail.welcome", "2 more tasks"} {
+	for _, want := range []string{"lost 20 min ago . Its connection broke, and the worker did not reconnect.", "3 held", "Held tasks",
+		"mail.welcome", "2 more tasks"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page of a lost worker lacks %q: %s", want, text)
 		}

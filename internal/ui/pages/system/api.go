@@ -20,7 +20,9 @@ func apiPages(openAPI func() []byte) []web.Page {
 	read := apiReader(openAPI)
 	return []web.Page{
 		{Path: "/docs/api", Template: "api", Nav: "/settings", Show: func(*web.Request) (*web.Screen, error) { return showAPI(read) }},
-		{Path: "/docs/api/{operation}", Template: "api_operation", Nav: "/settings", Show: func(req *web.Request) (*web.Screen, error) { return showAPIOperation(req, read) }},
+		{Path: "/docs/api/{operation}", Template: "api_operation", Nav: "/settings", Show: func(req *web.Request) (*web.Screen, error) {
+			return showAPIOperation(req, read)
+		}},
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/pawlq/pawl/internal/ui/web"
 )
 
-// TestReferenceHasEveryOperation: the reference lists every operation of the document, and has a page for it with the request, the response, and the
-// objects that they consist of. All links have targets.
+// TestReferenceHasEveryOperation: the reference lists every operation of the document, and has a page for it with the
+// request, the response, and the objects that they consist of. All links have targets.
 func TestReferenceHasEveryOperation(t *testing.T) {
 	doc, err := apiReader(rest.OpenAPI)()
 	if err != nil {

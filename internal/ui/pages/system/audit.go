@@ -54,8 +54,10 @@ const (
 )
 
 func showAudit(req *web.Request) (*web.Screen, error) {
-	view := auditView{Since: req.Query("since"), Kinds: form.Choices("anything", "queue", "task", "schedule", "operation", "node", "shard", "cluster"),
-		Filter: admin.AuditFilter{Actor: req.Query("actor"), Action: req.Query("action"), TargetKind: req.Query("kind"), Target: req.Query("target"), Queue: req.Query("queue")}}
+	view := auditView{Since: req.Query("since"), Kinds: form.Choices("anything", "queue", "task", "schedule", "operation", "node",
+		"shard", "cluster"),
+		Filter: admin.AuditFilter{Actor: req.Query("actor"), Action: req.Query("action"), TargetKind: req.Query("kind"),
+			Target: req.Query("target"), Queue: req.Query("queue")}}
 	err := view.find(req)
 	if errors.Is(err, pawltype.ErrInvalidArgument) {
 		p := problem.Of(err)

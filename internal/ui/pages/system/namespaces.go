@@ -49,21 +49,25 @@ func showNamespaces(req *web.Request) (*web.Screen, error) {
 		return nil, err
 	}
 	view := &namespacesView{Names: req.Names()}
-	page, err := req.Admin().Namespaces().ListPage(req.Ctx, admin.NamespaceFilter{Pattern: req.Pattern()}, pawltype.PageRequest{Limit: namespacesLimit, Cursor: req.Query("cursor")})
+	page, err := req.Admin().Namespaces().ListPage(req.Ctx, admin.NamespaceFilter{Pattern: req.Pattern()},
+		pawltype.PageRequest{Limit: namespacesLimit, Cursor: req.Query("cursor")})
 	if err = view.Refuse(err); err != nil {
 		return nil, err
 	}
 	view.More = req.MoreByName(page.NextCursor)
 	for _, n := range page.Items {
 		req.Lacks(n.Missing)
-		view.Rows = append(view.Rows, namespaceRow{n, visitor.BasePath(req.Root(), n.Name) + "/", n.Name == me.Namespace, quotaRows(&n.Quotas, n.Usage)})
+		view.Rows = append(view.Rows, namespaceRow{n, visitor.BasePath(req.Root(), n.Name) + "/", n.Name == me.Namespace,
+			quotaRows(&n.Quotas, n.Usage)})
 	}
 	return &web.Screen{Title: "Namespaces", Data: view}, nil
 }
 
 func newNamespaceForm(*web.Request) (*form.Form, error) {
-	return &form.Form{Title: "New namespace", Button: "Create namespace", Back: "/namespaces", Text: "A namespace has its own queues, tasks, schedules, groups, operations, workers, tokens and audit log. Nothing in it is visible from another namespace.",
-		Fields: []form.Field{{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "team-a", Hint: "Lower-case letters, digits and -"}, form.Reason()}}, nil
+	return &form.Form{Title: "New namespace", Button: "Create namespace", Back: "/namespaces",
+		Text: "A namespace has its own queues, tasks, schedules, groups, operations, workers, tokens and audit log. Nothing in it is visible " +
+			"from another namespace.", Fields: []form.Field{{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "team-a",
+			Hint: "Lower-case letters, digits and -"}, form.Reason()}}, nil
 }
 
 func doNewNamespace(req *web.Request) (web.Done, error) {
@@ -84,8 +88,11 @@ func unconfirmed(nodes []string) string {
 
 func removeNamespaceForm(req *web.Request) (*form.Form, error) {
 	name := req.PathValue("namespace")
-	return &form.Form{Title: "Remove " + format.Clip(name, 60), Danger: true, Button: "Remove namespace", Back: "/namespaces", Text: "A namespace can be removed only when it has no queues, schedules or tokens. Its ended tasks are deleted too; the audit log stays.",
-		Fields: []form.Field{{Name: "confirm", Label: "Type its name to confirm", Kind: "text", Placeholder: name, Required: true}, form.Reason()}}, nil
+	return &form.Form{Title: "Remove " + format.Clip(name, 60), Danger: true, Button: "Remove namespace", Back: "/namespaces",
+		Text: "A namespace can be removed only when it has no queues, schedules or tokens. Its ended tasks are deleted too; the " +
+			"audit log stays.",
+		Fields: []form.Field{{Name: "confirm", Label: "Type its name to confirm", Kind: "text", Placeholder: name, Required: true},
+			form.Reason()}}, nil
 }
 
 func doRemoveNamespace(req *web.Request) (web.Done, error) {
@@ -103,8 +110,8 @@ func doRemoveNamespace(req *web.Request) (web.Done, error) {
 	return web.Done{Message: "Removed namespace " + name + "." + unconfirmed(behind), Next: "/namespaces"}, nil
 }
 
-// namespaceNames returns the namespaces that the visitor can choose from, also while in one that no longer exists. There are none unless the token is
-// valid for all. It ignores errors.
+// namespaceNames returns the namespaces that the visitor can choose from, also while in one that no longer exists.
+// There are none unless the token is valid for all. It ignores errors.
 func namespaceNames(req *web.Request) (names []string) {
 	_ = req.As(req.Visitor(""), func(a admin.Client) error {
 		page, err := a.Namespaces().ListPage(req.Ctx, admin.NamespaceFilter{}, pawltype.PageRequest{Limit: maxNamespaces})
@@ -121,11 +128,14 @@ func chooseForm(req *web.Request) (*form.Form, error) {
 	if me := req.Identity(); me != nil {
 		chosen = me.Namespace
 	}
-	which := form.Field{Name: "namespace", Label: "Namespace", Kind: "choice", Options: form.Choices("", namespaceNames(req)...), Value: chosen}
+	which := form.Field{Name: "namespace", Label: "Namespace", Kind: "choice", Options: form.Choices("", namespaceNames(req)...),
+		Value: chosen}
 	if len(which.Options) > maxListed {
-		which.Kind, which.Value, which.Placeholder, which.Hint = "text", "", chosen, "Type part of the name, then choose. You can also search on the Namespaces page."
+		which.Kind, which.Value, which.Placeholder, which.Hint = "text", "", chosen,
+			"Type part of the name, then choose. You can also search on the Namespaces page."
 	}
-	return &form.Form{Title: "Namespace", Button: "Switch", Back: "/", Text: "The pages of a namespace are below " + req.Root() + visitor.NamespacePath + "NAME, so you can keep several namespaces open at once.",
+	return &form.Form{Title: "Namespace", Button: "Switch", Back: "/", Text: "The pages of a namespace are below " + req.Root() +
+		visitor.NamespacePath + "NAME, so you can keep several namespaces open at once.",
 		Fields: []form.Field{which}}, nil
 }
 

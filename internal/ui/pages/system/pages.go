@@ -1,5 +1,5 @@
-// Package system has the pages about the server rather than its tasks: the cluster, namespaces and quotas, tokens, webhooks, the audit log, settings,
-// and the API reference.
+// Package system has the pages about the server rather than its tasks: the cluster, namespaces and quotas, tokens,
+// webhooks, the audit log, settings, and the API reference.
 //
 // It knows no page of another package.
 package system

@@ -20,13 +20,24 @@ type quota struct {
 
 // quotas are in the order in which they are shown.
 var quotas = []quota{
-	{"max_backlog", "Unfinished tasks", "Tasks that have not ended.", func(q *admin.Quotas) int64 { return q.MaxBacklog }, func(u *admin.NamespaceUsage) int64 { return u.Backlog }, func(c *admin.QuotaChange, n *int64) { c.MaxBacklog = n }, false},
-	{"max_backlog_bytes", "Bytes of unfinished payloads", "", func(q *admin.Quotas) int64 { return q.MaxBacklogBytes }, func(u *admin.NamespaceUsage) int64 { return u.BacklogBytes }, func(c *admin.QuotaChange, n *int64) { c.MaxBacklogBytes = n }, true},
-	{"max_running", "Running tasks", "Others wait.", func(q *admin.Quotas) int64 { return q.MaxRunning }, func(u *admin.NamespaceUsage) int64 { return u.Running }, func(c *admin.QuotaChange, n *int64) { c.MaxRunning = n }, false},
-	{"max_queues", "Queues", "", func(q *admin.Quotas) int64 { return q.MaxQueues }, func(u *admin.NamespaceUsage) int64 { return u.Queues }, func(c *admin.QuotaChange, n *int64) { c.MaxQueues = n }, false},
-	{"max_schedules", "Schedules", "", func(q *admin.Quotas) int64 { return q.MaxSchedules }, func(u *admin.NamespaceUsage) int64 { return u.Schedules }, func(c *admin.QuotaChange, n *int64) { c.MaxSchedules = n }, false},
-	{"max_requests_per_second", "Requests per second", "Per node. A batch counts once for each task.", func(q *admin.Quotas) int64 { return q.MaxRequestsPerSecond }, nil, func(c *admin.QuotaChange, n *int64) { c.MaxRequestsPerSecond = n }, false},
-	{"max_bytes_per_second", "Bytes enqueued per second", "Payload bytes, per node.", func(q *admin.Quotas) int64 { return q.MaxBytesPerSecond }, nil, func(c *admin.QuotaChange, n *int64) { c.MaxBytesPerSecond = n }, true},
+	{"max_backlog", "Unfinished tasks", "Tasks that have not ended.", func(q *admin.Quotas) int64 { return q.MaxBacklog },
+		func(u *admin.NamespaceUsage) int64 { return u.Backlog }, func(c *admin.QuotaChange, n *int64) { c.MaxBacklog = n }, false},
+	{"max_backlog_bytes", "Bytes of unfinished payloads", "", func(q *admin.Quotas) int64 { return q.MaxBacklogBytes },
+		func(u *admin.NamespaceUsage) int64 { return u.BacklogBytes }, func(c *admin.QuotaChange, n *int64) { c.MaxBacklogBytes = n }, true},
+	{"max_running", "Running tasks", "Others wait.", func(q *admin.Quotas) int64 { return q.MaxRunning }, func(u *admin.NamespaceUsage) int64 {
+		return u.Running
+	}, func(c *admin.QuotaChange, n *int64) { c.MaxRunning = n }, false},
+	{"max_queues", "Queues", "", func(q *admin.Quotas) int64 { return q.MaxQueues }, func(u *admin.NamespaceUsage) int64 { return u.Queues },
+		func(c *admin.QuotaChange, n *int64) { c.MaxQueues = n }, false},
+	{"max_schedules", "Schedules", "", func(q *admin.Quotas) int64 { return q.MaxSchedules }, func(u *admin.NamespaceUsage) int64 {
+		return u.Schedules
+	}, func(c *admin.QuotaChange, n *int64) { c.MaxSchedules = n }, false},
+	{"max_requests_per_second", "Requests per second", "Per node. A batch counts once for each task.", func(q *admin.Quotas) int64 {
+		return q.MaxRequestsPerSecond
+	}, nil, func(c *admin.QuotaChange, n *int64) { c.MaxRequestsPerSecond = n }, false},
+	{"max_bytes_per_second", "Bytes enqueued per second", "Payload bytes, per node.", func(q *admin.Quotas) int64 {
+		return q.MaxBytesPerSecond
+	}, nil, func(c *admin.QuotaChange, n *int64) { c.MaxBytesPerSecond = n }, true},
 }
 
 // quotaRow is a quota with its usage. Used is "" if the usage is unknown, and for a rate.
@@ -65,13 +76,15 @@ func quotasForm(req *web.Request) (*form.Form, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &form.Form{Title: "Quotas of " + n.Name, Wide: true, Button: "Save", Back: "/namespaces", Text: "Work beyond a quota is refused. Lowering a quota refuses new work and leaves existing work alone. 0 or empty: no quota."}
+	f := &form.Form{Title: "Quotas of " + n.Name, Wide: true, Button: "Save", Back: "/namespaces",
+		Text: "Work beyond a quota is refused. Lowering a quota refuses new work and leaves existing work alone. 0 or empty: no quota."}
 	for _, k := range quotas {
 		value := ""
 		if most := k.of(&n.Quotas); most > 0 {
 			value = strconv.FormatInt(most, 10)
 		}
-		f.Fields = append(f.Fields, form.Field{Name: k.field, Label: k.label, Kind: "number", Value: value, Placeholder: "no quota", Hint: k.hint})
+		f.Fields = append(f.Fields, form.Field{Name: k.field, Label: k.label, Kind: "number", Value: value, Placeholder: "no quota",
+			Hint: k.hint})
 	}
 	f.Fields = append(f.Fields, form.Reason())
 	f.Version = f.ContentVersion()

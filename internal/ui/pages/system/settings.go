@@ -50,7 +50,9 @@ func showSettings(req *web.Request) (*web.Screen, error) {
 		theme = "system"
 	}
 	req.Lacks(bounds.Missing)
-	return &web.Screen{Title: "Settings", Data: settingsView{Server: server, Bounds: bounds, Quotas: quotaRows(&bounds.Quotas, bounds.Usage), Limits: limitFacts(bounds.Limits), Me: me, QueuePatterns: orAny(me.Queues), Theme: theme, Keys: keysWord(req.HTTP), Name: visitor.Name(req.HTTP), Base: req.Root()}}, nil
+	return &web.Screen{Title: "Settings", Data: settingsView{Server: server, Bounds: bounds, Quotas: quotaRows(&bounds.Quotas, bounds.Usage),
+		Limits: limitFacts(bounds.Limits), Me: me, QueuePatterns: orAny(me.Queues), Theme: theme, Keys: keysWord(req.HTTP),
+		Name: visitor.Name(req.HTTP), Base: req.Root()}}, nil
 }
 
 func keysWord(r *http.Request) string {
@@ -61,9 +63,11 @@ func keysWord(r *http.Request) string {
 }
 
 // limitLabels names limits for which the API's name says too little.
-var limitLabels = map[string]string{"payload": "task payload", "result": "task result", "name": "queue name, type, tag", "batch": "tasks per call", "body": "request body", "http_headers": "HTTP headers and URL",
-	"error_text": "error message", "once_result": "result of a once key", "task_headers": "task headers", "tags": "tags per task", "attempts": "attempts per task", "delay": "longest delay",
-	"page": "list entries per page", "wait": "longest wait of a call", "claim": "tasks per claim", "claim_bytes": "payload bytes per claim", "run": "longest run", "connections_per_address": "connections per address"}
+var limitLabels = map[string]string{"payload": "task payload", "result": "task result", "name": "queue name, type, tag",
+	"batch": "tasks per call", "body": "request body", "http_headers": "HTTP headers and URL", "error_text": "error message",
+	"once_result": "result of a once key", "task_headers": "task headers", "tags": "tags per task", "attempts": "attempts per task",
+	"delay": "longest delay", "page": "list entries per page", "wait": "longest wait of a call", "claim": "tasks per claim",
+	"claim_bytes": "payload bytes per claim", "run": "longest run", "connections_per_address": "connections per address"}
 
 // limitFacts describes limits in words.
 func limitFacts(limits []admin.Limit) (facts []form.Fact) {
@@ -93,9 +97,12 @@ func orAny(queues []string) string {
 
 func youForm(req *web.Request) (*form.Form, error) {
 	return &form.Form{Title: "Preferences", Button: "Save", Back: "/settings", Text: "Stored in this browser only.", Fields: []form.Field{
-		{Name: "name", Label: "Your name", Kind: "text", Value: visitor.Name(req.HTTP), Hint: "Recorded in the audit log with what you do. It is not verified."},
-		{Name: "theme", Label: "Theme", Kind: "choice", Options: []form.Option{{Value: "", Label: "system"}, {Value: "light", Label: "light"}, {Value: "dark", Label: "dark"}}, Value: web.Theme(req.HTTP)},
-		{Name: "keys", Label: "Keyboard shortcuts", Kind: "choice", Options: form.Choices("", "on", "off"), Value: keysWord(req.HTTP), Hint: "Turn single-key shortcuts off if you use voice control."},
+		{Name: "name", Label: "Your name", Kind: "text", Value: visitor.Name(req.HTTP),
+			Hint: "Recorded in the audit log with what you do. It is not verified."},
+		{Name: "theme", Label: "Theme", Kind: "choice", Options: []form.Option{{Value: "", Label: "system"}, {Value: "light", Label: "light"},
+			{Value: "dark", Label: "dark"}}, Value: web.Theme(req.HTTP)},
+		{Name: "keys", Label: "Keyboard shortcuts", Kind: "choice", Options: form.Choices("", "on", "off"), Value: keysWord(req.HTTP),
+			Hint: "Turn single-key shortcuts off if you use voice control."},
 	}}, nil
 }
 

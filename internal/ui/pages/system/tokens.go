@@ -51,7 +51,8 @@ func showTokens(req *web.Request) (*web.Screen, error) {
 		return nil, err
 	}
 	view := &tokensView{Required: me.TokenRequired, Names: req.Names()}
-	page, err := req.Admin().Access().ListTokensPage(req.Ctx, admin.TokenFilter{Pattern: req.Pattern()}, pawltype.PageRequest{Limit: tokensLimit, Cursor: req.Query("cursor")})
+	page, err := req.Admin().Access().ListTokensPage(req.Ctx, admin.TokenFilter{Pattern: req.Pattern()},
+		pawltype.PageRequest{Limit: tokensLimit, Cursor: req.Query("cursor")})
 	if err = view.Refuse(err); err != nil {
 		return nil, err
 	}
@@ -63,7 +64,8 @@ func showTokens(req *web.Request) (*web.Screen, error) {
 }
 
 func tokenRowOf(req *web.Request, t *admin.Token, me *admin.Identity) tokenRow {
-	row := tokenRow{Token: t, QueuePatterns: orAny(t.Queues), Mine: me.TokenRequired && t.Name == me.Name && (t.Namespace == admin.AllNamespaces) == me.AllNamespaces}
+	row := tokenRow{Token: t, QueuePatterns: orAny(t.Queues), Mine: me.TokenRequired && t.Name == me.Name &&
+		(t.Namespace == admin.AllNamespaces) == me.AllNamespaces}
 	if t.Namespace == admin.AllNamespaces {
 		row.Query = "?all=yes"
 	}
@@ -96,14 +98,18 @@ func newTokenForm(req *web.Request) (*form.Form, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &form.Form{Title: "New token", Button: "Create token", Back: "/tokens", Text: "The token is shown once; Pawl keeps only its hash. It can do no more than you can.", Fields: []form.Field{
-		{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "shop", Hint: "Letters, digits and . _ - : The audit log records actions under this name."},
-		{Name: "roles", Label: "Roles", Kind: "ticks", Required: true, Checkboxes: slices.Clone(roleCheckboxes)},
-		{Name: "queues", Label: "Queues", Kind: "text", Required: true, Hint: "Comma-separated names. * matches any characters: mail*, reports; * alone: all queues"},
-		lifeField(),
-	}}
+	f := &form.Form{Title: "New token", Button: "Create token", Back: "/tokens",
+		Text: "The token is shown once; Pawl keeps only its hash. It can do no more than you can.", Fields: []form.Field{
+			{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "shop",
+				Hint: "Letters, digits and . _ - : The audit log records actions under this name."},
+			{Name: "roles", Label: "Roles", Kind: "ticks", Required: true, Checkboxes: slices.Clone(roleCheckboxes)},
+			{Name: "queues", Label: "Queues", Kind: "text", Required: true,
+				Hint: "Comma-separated names. * matches any characters: mail*, reports; * alone: all queues"},
+			lifeField(),
+		}}
 	if me.AllNamespaces {
-		f.Fields = append(f.Fields, form.Field{Name: "all_namespaces", Label: "Valid in all namespaces", Kind: "tick", Hint: "Otherwise only in " + me.Namespace + "."})
+		f.Fields = append(f.Fields, form.Field{Name: "all_namespaces", Label: "Valid in all namespaces", Kind: "tick",
+			Hint: "Otherwise only in " + me.Namespace + "."})
 	}
 	f.Fields = append(f.Fields, form.Reason())
 	return f, nil
@@ -119,7 +125,8 @@ func readLife(r *form.Reader, name string) time.Duration {
 
 func doNewToken(req *web.Request) (web.Done, error) {
 	r := req.Reader()
-	t := admin.TokenSpec{Name: r.Name("name"), Queues: r.Patterns("queues"), AllNamespaces: r.Text("all_namespaces") != "", Life: readLife(r, "expires_in")}
+	t := admin.TokenSpec{Name: r.Name("name"), Queues: r.Patterns("queues"), AllNamespaces: r.Text("all_namespaces") != "",
+		Life: readLife(r, "expires_in")}
 	for _, role := range req.HTTP.PostForm["roles"] {
 		t.Roles = append(t.Roles, admin.Role(role))
 	}
@@ -171,7 +178,8 @@ func tokenForm(req *web.Request, f *form.Form) (*form.Form, error) {
 	}
 	f.Title += " " + t.Name
 	f.Back = "/tokens"
-	f.Facts = []form.Fact{{Name: "Roles", Value: strings.Join(roles, ", ")}, {Name: "Queues", Value: row.QueuePatterns}, {Name: "Last used", Value: agoText(t.UsedAt, req.Now)}}
+	f.Facts = []form.Fact{{Name: "Roles", Value: strings.Join(roles, ", ")}, {Name: "Queues", Value: row.QueuePatterns},
+		{Name: "Last used", Value: agoText(t.UsedAt, req.Now)}}
 	if row.Mine {
 		f.Text += " You are logged in with this token, and will have to log in again."
 	}
@@ -186,7 +194,8 @@ func agoText(t, now time.Time) string {
 }
 
 func rotateForm(req *web.Request) (*form.Form, error) {
-	return tokenForm(req, &form.Form{Title: "Rotate", Button: "Create new secret", Text: "Pawl creates a new secret and shows it once. The old one stays valid for a while.",
+	return tokenForm(req, &form.Form{Title: "Rotate", Button: "Create new secret",
+		Text: "Pawl creates a new secret and shows it once. The old one stays valid for a while.",
 		Fields: []form.Field{{Name: "overlap", Label: "Keep the old one valid for", Kind: "text", Placeholder: "24h",
 			Hint: "At most 30 days. 0s revokes it immediately."}, lifeField(), form.Reason()}})
 }
@@ -209,7 +218,8 @@ func doRotate(req *web.Request) (web.Done, error) {
 }
 
 func revokeForm(req *web.Request) (*form.Form, error) {
-	return tokenForm(req, &form.Form{Title: "Revoke", Danger: true, Button: "Revoke", Text: "The token stops working immediately. Workers that use it lose their streams, and other workers claim their tasks.",
+	return tokenForm(req, &form.Form{Title: "Revoke", Danger: true, Button: "Revoke",
+		Text:   "The token stops working immediately. Workers that use it lose their streams, and other workers claim their tasks.",
 		Fields: []form.Field{form.Reason()}})
 }
 

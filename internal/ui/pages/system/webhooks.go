@@ -20,12 +20,18 @@ var webhookPages = []web.Page{
 var webhookActions = []web.Action{
 	{Path: "/new-webhook", Nav: "/webhooks", Form: newWebhookForm, Do: doNewWebhook, Outlasting: true},
 	{Path: "/webhooks/{webhook}/edit", Nav: "/webhooks", Form: editWebhookForm, Do: doEditWebhook, Outlasting: true},
-	{Path: "/webhooks/{webhook}/test", Nav: "/webhooks", Form: webhookForm("Test", "Send test", "Pawl sends one webhook.test notification now.", false), Do: doTestWebhook},
-	{Path: "/webhooks/{webhook}/pause", Nav: "/webhooks", Form: webhookForm("Pause", "Pause", "Nothing is sent until you resume. Notifications queue up and are sent then.", false, form.Reason()), Do: doPauseWebhook},
-	{Path: "/webhooks/{webhook}/resume", Nav: "/webhooks", Form: webhookForm("Resume", "Resume", "Pending notifications are sent now.", false, form.Reason()), Do: doResumeWebhook},
-	{Path: "/webhooks/{webhook}/rotate", Nav: "/webhooks", Form: webhookForm("Rotate the secret of", "Create new secret", "Pawl creates a new secret and shows it once. For a while, notifications are signed with the old secret too.", false,
-		form.Field{Name: "overlap", Label: "Keep signing with the old one for", Kind: "text", Placeholder: "24h", Hint: "At most 30 days. 0s stops immediately."}, form.Reason()), Do: doRotateWebhook, Outlasting: true},
-	{Path: "/webhooks/{webhook}/remove", Nav: "/webhooks", Form: webhookForm("Remove", "Remove webhook", "Pending notifications are dropped.", true, form.Reason()), Do: doRemoveWebhook},
+	{Path: "/webhooks/{webhook}/test", Nav: "/webhooks", Form: webhookForm("Test", "Send test",
+		"Pawl sends one webhook.test notification now.", false), Do: doTestWebhook},
+	{Path: "/webhooks/{webhook}/pause", Nav: "/webhooks", Form: webhookForm("Pause", "Pause",
+		"Nothing is sent until you resume. Notifications queue up and are sent then.", false, form.Reason()), Do: doPauseWebhook},
+	{Path: "/webhooks/{webhook}/resume", Nav: "/webhooks", Form: webhookForm("Resume", "Resume", "Pending notifications are sent now.", false,
+		form.Reason()), Do: doResumeWebhook},
+	{Path: "/webhooks/{webhook}/rotate", Nav: "/webhooks", Form: webhookForm("Rotate the secret of", "Create new secret",
+		"Pawl creates a new secret and shows it once. For a while, notifications are signed with the old secret too.", false,
+		form.Field{Name: "overlap", Label: "Keep signing with the old one for", Kind: "text", Placeholder: "24h",
+			Hint: "At most 30 days. 0s stops immediately."}, form.Reason()), Do: doRotateWebhook, Outlasting: true},
+	{Path: "/webhooks/{webhook}/remove", Nav: "/webhooks", Form: webhookForm("Remove", "Remove webhook", "Pending notifications are dropped.",
+		true, form.Reason()), Do: doRemoveWebhook},
 }
 
 // webhooksLimit is the page size of the list.
@@ -85,8 +91,10 @@ type webhookView struct {
 // Actions returns the actions on a webhook.
 func (w webhookView) Actions() web.ActionBar {
 	test, resume := web.Ask("Test…", "webhooks", w.Name, "test"), web.Ask("Resume…", "webhooks", w.Name, "resume")
-	a := web.ActionBar{Main: &test, Beside: []web.Button{web.Ask("Pause…", "webhooks", w.Name, "pause"), web.Ask("Edit…", "webhooks", w.Name, "edit").Needing("admin")},
-		More: []web.Button{web.Ask("Rotate secret…", "webhooks", w.Name, "rotate").Needing("admin")}, Danger: []web.Button{web.Ask("Remove…", "webhooks", w.Name, "remove").Needing("admin")}}
+	a := web.ActionBar{Main: &test, Beside: []web.Button{web.Ask("Pause…", "webhooks", w.Name, "pause"), web.Ask("Edit…", "webhooks", w.Name,
+		"edit").Needing("admin")},
+		More:   []web.Button{web.Ask("Rotate secret…", "webhooks", w.Name, "rotate").Needing("admin")},
+		Danger: []web.Button{web.Ask("Remove…", "webhooks", w.Name, "remove").Needing("admin")}}
 	if w.Paused || w.DisabledReason != "" {
 		a.Main, a.Beside[0] = &resume, test
 	}
@@ -126,10 +134,13 @@ func webhookFacts(w *admin.Webhook) []form.Fact {
 
 // webhookCheckboxes are the events that a webhook can receive.
 var webhookCheckboxes = []form.Checkbox{
-	{Value: string(admin.WebhookTaskDead), Hint: "a task became a dead letter"}, {Value: string(admin.WebhookTaskPoisoned), Hint: "a task's payload can't be read"},
-	{Value: string(admin.WebhookBreakerOpened), Hint: "a circuit breaker opened"}, {Value: string(admin.WebhookBreakerClosed), Hint: "a circuit breaker closed"},
+	{Value: string(admin.WebhookTaskDead), Hint: "a task became a dead letter"}, {Value: string(admin.WebhookTaskPoisoned),
+		Hint: "a task's payload can't be read"},
+	{Value: string(admin.WebhookBreakerOpened), Hint: "a circuit breaker opened"}, {Value: string(admin.WebhookBreakerClosed),
+		Hint: "a circuit breaker closed"},
 	{Value: string(admin.WebhookScheduleMissed), Hint: "a schedule missed its time"},
-	{Value: string(admin.WebhookQueueOver), Hint: "a queue exceeds one of its thresholds"}, {Value: string(admin.WebhookQueueUnder), Hint: "the queue is below it again"},
+	{Value: string(admin.WebhookQueueOver), Hint: "a queue exceeds one of its thresholds"}, {Value: string(admin.WebhookQueueUnder),
+		Hint: "the queue is below it again"},
 }
 
 func webhookFields(w *admin.Webhook) []form.Field {
@@ -149,10 +160,13 @@ func webhookFields(w *admin.Webhook) []form.Field {
 		{Name: "url", Label: "URL", Kind: "text", Required: true, Value: w.URL, Placeholder: "https://ops.example.com/pawl",
 			Hint: "A public HTTPS address. Servers started with --webhook-allow-network for this namespace may call others."},
 		{Name: "events", Label: "Events", Kind: "ticks", Checkboxes: ticks, Hint: "With none selected, all events are sent."},
-		{Name: "queues", Label: "Queues", Kind: "text", Value: strings.Join(w.Queues, ", "), Placeholder: "all", Hint: "Comma-separated names. * matches any characters: mail*, reports"},
+		{Name: "queues", Label: "Queues", Kind: "text", Value: strings.Join(w.Queues, ", "), Placeholder: "all",
+			Hint: "Comma-separated names. * matches any characters: mail*, reports"},
 		form.Reason(),
-		{Fold: "Queue thresholds", FoldSummary: says, Name: "depth_over", Label: "Ready tasks over", Kind: "number", Value: depth, Placeholder: "no threshold"},
-		{Name: "wait_over", Label: "Oldest wait over", Kind: "text", Value: form.DurationText(w.WaitOver), Placeholder: "no threshold", Hint: "For example 10m."},
+		{Fold: "Queue thresholds", FoldSummary: says, Name: "depth_over", Label: "Ready tasks over", Kind: "number", Value: depth,
+			Placeholder: "no threshold"},
+		{Name: "wait_over", Label: "Oldest wait over", Kind: "text", Value: form.DurationText(w.WaitOver), Placeholder: "no threshold",
+			Hint: "For example 10m."},
 	}
 }
 
@@ -172,8 +186,10 @@ func thresholdText(w *admin.Webhook) string {
 }
 
 func newWebhookForm(*web.Request) (*form.Form, error) {
-	fields := append([]form.Field{{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "oncall", Hint: "Letters, digits and . _ - :"}}, webhookFields(&admin.Webhook{})...)
-	return &form.Form{Title: "New webhook", Button: "Create webhook", Back: "/webhooks", Text: "Pawl sends signed requests to this URL when something goes wrong. The signing secret is shown once.", Fields: fields}, nil
+	fields := append([]form.Field{{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "oncall",
+		Hint: "Letters, digits and . _ - :"}}, webhookFields(&admin.Webhook{})...)
+	return &form.Form{Title: "New webhook", Button: "Create webhook", Back: "/webhooks",
+		Text: "Pawl sends signed requests to this URL when something goes wrong. The signing secret is shown once.", Fields: fields}, nil
 }
 
 // tickedEvents returns the ticked events.
@@ -186,7 +202,8 @@ func tickedEvents(req *web.Request) (events []admin.WebhookEvent) {
 
 func doNewWebhook(req *web.Request) (web.Done, error) {
 	r := req.Reader()
-	spec := admin.WebhookSpec{Name: r.Name("name"), URL: r.Required("url"), Events: tickedEvents(req), Queues: r.Patterns("queues"), DepthOver: r.Whole("depth_over"), WaitOver: r.Duration("wait_over")}
+	spec := admin.WebhookSpec{Name: r.Name("name"), URL: r.Required("url"), Events: tickedEvents(req), Queues: r.Patterns("queues"),
+		DepthOver: r.Whole("depth_over"), WaitOver: r.Duration("wait_over")}
 	if r.Err != nil {
 		return web.Done{}, r.Err
 	}
@@ -199,7 +216,8 @@ func doNewWebhook(req *web.Request) (web.Done, error) {
 
 // signingSecret shows the secret of a webhook that was created or rotated.
 func signingSecret(title string, w *admin.NewWebhook) web.Done {
-	once := &web.Secret{Title: title, Text: "Give this secret to the receiver, which uses it to verify signatures. It is not shown again.", Secret: w.Secret, Next: "/webhooks/" + w.Name}
+	once := &web.Secret{Title: title, Text: "Give this secret to the receiver, which uses it to verify signatures. It is not shown again.",
+		Secret: w.Secret, Next: "/webhooks/" + w.Name}
 	if !w.OldUntil.IsZero() {
 		once.Facts = append(once.Facts, form.Fact{Name: "Old secret signs until", Value: w.OldUntil.UTC().Format("2006-01-02 15:04 MST")})
 	}
@@ -211,7 +229,8 @@ func editWebhookForm(req *web.Request) (*form.Form, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &form.Form{Title: "Edit " + w.Name, Button: "Save", Back: "/webhooks/" + w.Name, Text: "Pending notifications are sent to the new URL.", Fields: webhookFields(w)}
+	f := &form.Form{Title: "Edit " + w.Name, Button: "Save", Back: "/webhooks/" + w.Name,
+		Text: "Pending notifications are sent to the new URL.", Fields: webhookFields(w)}
 	f.Version = f.ContentVersion()
 	return f, nil
 }
@@ -246,7 +265,8 @@ func readWebhookChange(req *web.Request, f *form.Form) (change admin.WebhookChan
 	if f.Touched(req.HTTP.PostForm, "events") {
 		change.Events = tickedEvents(req)
 		for _, t := range webhookCheckboxes {
-			if over := strings.HasPrefix(t.Value, "queue."); len(req.HTTP.PostForm["events"]) == 0 && (!over || depth > 0 || wait > 0) { // nil would leave the events unchanged
+			// nil would leave the events unchanged
+			if over := strings.HasPrefix(t.Value, "queue."); len(req.HTTP.PostForm["events"]) == 0 && (!over || depth > 0 || wait > 0) {
 				change.Events = append(change.Events, admin.WebhookEvent(t.Value))
 			}
 		}
@@ -271,7 +291,8 @@ func webhookForm(verb, button, text string, danger bool, fields ...form.Field) f
 			return nil, err
 		}
 		return &form.Form{Title: verb + " " + w.Name, Text: text, Button: button, Danger: danger, Back: "/webhooks/" + w.Name,
-			Facts: []form.Fact{{Name: "URL", Value: format.Clip(w.URL, 200)}, {Name: "Pending", Value: format.Plural(w.Pending, "notification")}}, Fields: slices.Clone(fields)}, nil
+			Facts:  []form.Fact{{Name: "URL", Value: format.Clip(w.URL, 200)}, {Name: "Pending", Value: format.Plural(w.Pending, "notification")}},
+			Fields: slices.Clone(fields)}, nil
 	}
 }
 

@@ -38,9 +38,11 @@ type completion struct {
 
 // filterFields are the fields of the filter language, with the separator.
 var filterFields = []suggestion{
-	{"queue:", "in this queue", true}, {"state:", "in any of these states", true}, {"type:", "of this type", true}, {"tag:", "with this tag", true},
-	{"key:", "with this key", true}, {"worker:", "last held by this worker", true}, {"error:", "part of the last error", true}, {"after:", "created after", true},
-	{"before:", "created before", true}, {"payload.", "a field of the payload", true}, {"fingerprint:", "of a group of dead letters", true}, {"operation:", "changed by this operation", true},
+	{"queue:", "in this queue", true}, {"state:", "in any of these states", true}, {"type:", "of this type", true},
+	{"tag:", "with this tag", true}, {"key:", "with this key", true}, {"worker:", "last held by this worker", true},
+	{"error:", "part of the last error", true}, {"after:", "created after", true}, {"before:", "created before", true},
+	{"payload.", "a field of the payload", true}, {"fingerprint:", "of a group of dead letters", true},
+	{"operation:", "changed by this operation", true},
 }
 
 // serveCompletion answers with completions of the text up to the cursor, as JSON. It leaves out what it can't look up.
@@ -165,9 +167,11 @@ func (c completer) values(before, field, typed string) (all []suggestion) {
 	case "queue":
 		names = c.queueNames(typed)
 	case "type":
-		names = append(c.recent(near, 0, func(t *pawltype.Task) []string { return []string{t.Type} }), c.workerNames(func(w *admin.Worker) []string { return w.Types })...)
+		names = append(c.recent(near, 0, func(t *pawltype.Task) []string { return []string{t.Type} }),
+			c.workerNames(func(w *admin.Worker) []string { return w.Types })...)
 	case "worker":
-		names = append(c.workerNames(func(w *admin.Worker) []string { return []string{w.Name} }), c.recent(near, 0, func(t *pawltype.Task) []string { return []string{t.Worker} })...)
+		names = append(c.workerNames(func(w *admin.Worker) []string { return []string{w.Name} }),
+			c.recent(near, 0, func(t *pawltype.Task) []string { return []string{t.Worker} })...)
 	case "tag":
 		names = c.recent(near, 0, func(t *pawltype.Task) []string { return t.Tags })
 	case "key":
@@ -221,7 +225,8 @@ func matching(names []string, typed string) (all []string) {
 }
 
 func (c completer) queueNames(typed string) (names []string) {
-	page, err := c.req.Admin().Queues().ListPage(c.ctx, admin.QueueFilter{Pattern: "*" + strings.Trim(typed, "*") + "*"}, pawltype.PageRequest{Limit: 2 * maxSuggested})
+	page, err := c.req.Admin().Queues().ListPage(c.ctx, admin.QueueFilter{Pattern: "*" + strings.Trim(typed, "*") + "*"},
+		pawltype.PageRequest{Limit: 2 * maxSuggested})
 	if err != nil {
 		return nil
 	}

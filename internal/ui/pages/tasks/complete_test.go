@@ -30,7 +30,8 @@ func TestLastWord(t *testing.T) {
 			t.Errorf("%q ends with %q, field %q, value %q, want %q", text, word, field, value, want)
 		}
 	}
-	for typed, want := range map[string]string{"de": "state:dead", "dead,po": "state:dead,poisoned", "dead,dea": "", "x": "", "S": "state:scheduled state:succeeded"} {
+	for typed, want := range map[string]string{"de": "state:dead", "dead,po": "state:dead,poisoned", "dead,dea": "", "x": "",
+		"S": "state:scheduled state:succeeded"} {
 		var got []string
 		for _, s := range stateValues(typed) {
 			got = append(got, s.Text)
@@ -39,7 +40,8 @@ func TestLastWord(t *testing.T) {
 			t.Errorf("state:%s is completed to %q, want %q", typed, got, want)
 		}
 	}
-	if got := matching([]string{"mail.out", "email", "Mail", "", "mail.out", "x"}, "mA"); !slices.Equal(got, []string{"mail.out", "Mail", "email"}) {
+	if got := matching([]string{"mail.out", "email", "Mail", "", "mail.out", "x"}, "mA"); !slices.Equal(got,
+		[]string{"mail.out", "Mail", "email"}) {
 		t.Errorf("matching returned %q", got)
 	}
 }
@@ -54,7 +56,8 @@ func TestLeavesOf(t *testing.T) {
 	for i := range 300 {
 		wide = strings.TrimSuffix(wide, "}") + fmt.Sprintf(`,"k%d":1}`, i)
 	}
-	for payload, want := range map[string]int{"": 0, "{": 0, "42": 0, "[1]": 1, deep: 0, wide: maxPathsOfTask, `{"a":"` + strings.Repeat("x", maxPathPayload) + `"}`: 0} {
+	for payload, want := range map[string]int{"": 0, "{": 0, "42": 0, "[1]": 1, deep: 0, wide: maxPathsOfTask, `{"a":"` + strings.Repeat("x",
+		maxPathPayload) + `"}`: 0} {
 		if got := len(leavesOf([]byte(payload))); got != want {
 			t.Errorf("leavesOf(%.40s) returned %d values, want %d", payload, got, want)
 		}

@@ -25,8 +25,10 @@ func enqueueForm(req *web.Request) (*form.Form, error) {
 		Text: "An accepted task is on stable storage.", Fields: []form.Field{{Name: "request_id", Kind: "hidden", Value: id}}}
 	f.Fields = append(f.Fields, templateFields("", new(asked(req)))...)
 	f.Fields = slices.Insert(f.Fields, len(f.Fields)-moreFields,
-		form.Field{Name: "run_at", Label: "Due", Kind: "text", Placeholder: "now", Hint: "A time such as 2026-01-31T12:00:00Z, or a delay such as 10m."},
-		form.Field{Name: "idempotency_key", Label: "Idempotency key", Kind: "text", Hint: "A second enqueue with the same key and queue returns the first task."})
+		form.Field{Name: "run_at", Label: "Due", Kind: "text", Placeholder: "now",
+			Hint: "A time such as 2026-01-31T12:00:00Z, or a delay such as 10m."},
+		form.Field{Name: "idempotency_key", Label: "Idempotency key", Kind: "text",
+			Hint: "A second enqueue with the same key and queue returns the first task."})
 	return f, nil
 }
 

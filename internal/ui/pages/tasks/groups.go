@@ -15,8 +15,10 @@ var groupPages = []web.Page{
 }
 
 var groupActions = []web.Action{
-	{Path: "/groups/{group}/cancel", Nav: "/groups", Form: groupForm("Cancel", "All unfinished members are cancelled, and the group's callbacks are not enqueued.", true), Do: doCancelGroup},
-	{Path: "/groups/{group}/close", Nav: "/groups", Form: groupForm("Close", "No more members can be added. The group is complete when all its members have ended.", false), Do: doCloseGroup},
+	{Path: "/groups/{group}/cancel", Nav: "/groups", Form: groupForm("Cancel",
+		"All unfinished members are cancelled, and the group's callbacks are not enqueued.", true), Do: doCancelGroup},
+	{Path: "/groups/{group}/close", Nav: "/groups", Form: groupForm("Close", "No more members can be added. The group is complete when all "+
+		"its members have ended.", false), Do: doCloseGroup},
 }
 
 // groupsLimit and membersLimit are the page sizes of the lists.
@@ -32,8 +34,9 @@ type groupRow struct {
 
 func groupRowOf(g *pawltype.Group) groupRow {
 	c := g.Counts
-	return groupRow{g, chart.NewBar([]chart.Count{{Word: "succeeded", N: c.Succeeded}, {Word: "pending", N: c.Pending}, {Word: "dead", N: c.Dead}, {Word: "poisoned", N: c.Poisoned},
-		{Word: "discarded", N: c.Discarded}, {Word: "cancelled", N: c.Cancelled}, {Word: "failed", N: c.Refused}})}
+	return groupRow{g, chart.NewBar([]chart.Count{{Word: "succeeded", N: c.Succeeded}, {Word: "pending", N: c.Pending},
+		{Word: "dead", N: c.Dead}, {Word: "poisoned", N: c.Poisoned}, {Word: "discarded", N: c.Discarded}, {Word: "cancelled", N: c.Cancelled},
+		{Word: "failed", N: c.Refused}})}
 }
 
 type groupsView struct {
@@ -100,7 +103,9 @@ func groupPoints(g *pawltype.Group) (points []groupPoint) {
 // memberCounts counts a group's members by state.
 func memberCounts(g *pawltype.Group) []chart.Count {
 	c := g.Counts
-	return []chart.Count{{Word: memberPending, N: c.Pending}, {Word: "succeeded", N: c.Succeeded}, {Word: "dead", N: c.Dead}, {Word: "poisoned", N: c.Poisoned}, {Word: "discarded", N: c.Discarded}, {Word: "cancelled", N: c.Cancelled}, {Word: memberRefused, N: c.Refused}}
+	return []chart.Count{{Word: memberPending, N: c.Pending}, {Word: "succeeded", N: c.Succeeded}, {Word: "dead", N: c.Dead},
+		{Word: "poisoned", N: c.Poisoned}, {Word: "discarded", N: c.Discarded}, {Word: "cancelled", N: c.Cancelled},
+		{Word: memberRefused, N: c.Refused}}
 }
 
 func showGroup(req *web.Request) (*web.Screen, error) {
@@ -112,7 +117,8 @@ func showGroup(req *web.Request) (*web.Screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	view := groupView{groupRow: groupRowOf(g), Members: members.Items, Rows: memberCounts(g)[:6], Points: groupPoints(g), Flow: flowOfGroup(g, members.Items), More: req.More(members.NextCursor)}
+	view := groupView{groupRow: groupRowOf(g), Members: members.Items, Rows: memberCounts(g)[:6], Points: groupPoints(g),
+		Flow: flowOfGroup(g, members.Items), More: req.More(members.NextCursor)}
 	title := "Group " + g.ID
 	if g.Name != "" {
 		title = "Group " + g.Name
@@ -127,7 +133,8 @@ func groupForm(verb, text string, danger bool) func(*web.Request) (*form.Form, e
 			return nil, err
 		}
 		f := &form.Form{Title: verb + " this group", Text: text, Button: verb, Danger: danger, Back: "/groups/" + g.ID,
-			Facts: []form.Fact{{Name: "Name", Value: g.Name}, {Name: "Members", Value: format.Number(g.Counts.Members)}, {Name: "Unfinished", Value: format.Number(g.Counts.Pending)}}}
+			Facts: []form.Fact{{Name: "Name", Value: g.Name}, {Name: "Members", Value: format.Number(g.Counts.Members)},
+				{Name: "Unfinished", Value: format.Number(g.Counts.Pending)}}}
 		if danger {
 			f.Button = verb + " " + format.Plural(g.Counts.Pending, "member")
 			f.Fields = []form.Field{form.Reason()}

@@ -26,9 +26,13 @@ var operationPages = []web.Page{
 
 var operationActions = []web.Action{
 	{Path: "/operations/new", Nav: "/operations", Form: newOperationForm, Do: doNewOperation},
-	{Path: "/operations/{operation}/pause", Nav: "/operations", Form: operationForm("Pause", "The operation pauses after the steps under way.", false), Do: doOperation("Paused.", admin.Operations.Pause)},
-	{Path: "/operations/{operation}/resume", Nav: "/operations", Form: operationForm("Resume", "The operation continues where it stopped.", false), Do: doOperation("Resumed.", admin.Operations.Resume)},
-	{Path: "/operations/{operation}/abort", Nav: "/operations", Form: operationForm("Abort", "The operation ends after the steps under way. Tasks that it has already changed stay changed.", true), Do: doOperation("Aborted.", admin.Operations.Abort)},
+	{Path: "/operations/{operation}/pause", Nav: "/operations", Form: operationForm("Pause", "The operation pauses after the steps under way.",
+		false), Do: doOperation("Paused.", admin.Operations.Pause)},
+	{Path: "/operations/{operation}/resume", Nav: "/operations", Form: operationForm("Resume", "The operation continues where it stopped.",
+		false), Do: doOperation("Resumed.", admin.Operations.Resume)},
+	{Path: "/operations/{operation}/abort", Nav: "/operations", Form: operationForm("Abort",
+		"The operation ends after the steps under way. Tasks that it has already changed stay changed.", true), Do: doOperation("Aborted.",
+		admin.Operations.Abort)},
 }
 
 // actionWord describes how an action of operations is offered.
@@ -46,12 +50,16 @@ var waiting = []pawltype.State{pawltype.StateScheduled, pawltype.StateReady, paw
 
 // actions are in the order of their use on call.
 var actions = []actionWord{
-	{admin.ActionReplay, "Replay", "", "Tasks become ready again, with fresh attempts. They keep their ids, keys and attempt logs.", false, []pawltype.State{pawltype.StateRetrying, pawltype.StateDiscarded, pawltype.StateDead, pawltype.StatePoisoned, pawltype.StateCancelled}},
-	{admin.ActionRunNow, "Run now", "", "Tasks become ready now instead of at their due time.", false, []pawltype.State{pawltype.StateScheduled, pawltype.StateRetrying}},
+	{admin.ActionReplay, "Replay", "", "Tasks become ready again, with fresh attempts. They keep their ids, keys and attempt logs.", false,
+		[]pawltype.State{pawltype.StateRetrying, pawltype.StateDiscarded, pawltype.StateDead, pawltype.StatePoisoned, pawltype.StateCancelled}},
+	{admin.ActionRunNow, "Run now", "", "Tasks become ready now instead of at their due time.", false,
+		[]pawltype.State{pawltype.StateScheduled, pawltype.StateRetrying}},
 	{admin.ActionMove, "Move", "", "Tasks move to another queue, each with a new id.", false, waiting},
 	{admin.ActionSetPriority, "Set priority", "of ", "Tasks are claimed by their new priority.", false, waiting},
-	{admin.ActionCancel, "Cancel", "", "Tasks end as cancelled. Handlers that run them have their context cancelled.", true, append([]pawltype.State{pawltype.StateClaimed}, waiting...)},
-	{admin.ActionDiscard, "Discard", "", "Tasks end as discarded. Dead letters are archived first.", true, append([]pawltype.State{pawltype.StateDead, pawltype.StatePoisoned}, waiting...)},
+	{admin.ActionCancel, "Cancel", "", "Tasks end as cancelled. Handlers that run them have their context cancelled.", true,
+		append([]pawltype.State{pawltype.StateClaimed}, waiting...)},
+	{admin.ActionDiscard, "Discard", "", "Tasks end as discarded. Dead letters are archived first.", true,
+		append([]pawltype.State{pawltype.StateDead, pawltype.StatePoisoned}, waiting...)},
 }
 
 // takes reports whether an action applies to tasks in every one of the given states. It does if none are given.
@@ -92,7 +100,8 @@ func OperationRowOf(o *admin.Operation) OperationRow {
 	if total := max(c.Total, c.Matched); total > 0 {
 		row.Percent = c.Matched * 100 / total
 	}
-	row.Bar = chart.NewBar([]chart.Count{{Word: "done", N: c.Done}, {Word: "skipped", N: c.SkippedTasks()}, {Word: "failed", N: c.Failed}, {Word: "rest", N: max(c.Total-c.Matched, 0)}})
+	row.Bar = chart.NewBar([]chart.Count{{Word: "done", N: c.Done}, {Word: "skipped", N: c.SkippedTasks()}, {Word: "failed", N: c.Failed},
+		{Word: "rest", N: max(c.Total-c.Matched, 0)}})
 	return row
 }
 
@@ -110,7 +119,8 @@ func showOperations(req *web.Request) (*web.Screen, error) {
 	for _, o := range page.Items {
 		view.Rows = append(view.Rows, OperationRowOf(o))
 	}
-	return &web.Screen{Title: "Operations", Data: view, Watch: &live.Watch{Kinds: []admin.EventKind{"operation.*"}}, Refresh: web.QuickRefresh}, nil
+	return &web.Screen{Title: "Operations", Data: view, Watch: &live.Watch{Kinds: []admin.EventKind{"operation.*"}},
+		Refresh: web.QuickRefresh}, nil
 }
 
 type operationView struct {
@@ -147,8 +157,10 @@ var outcomes = []struct {
 	label  string
 	states []pawltype.State
 }{
-	{"waiting", []pawltype.State{pawltype.StateReady, pawltype.StateScheduled, pawltype.StateRetrying}}, {"running", []pawltype.State{pawltype.StateClaimed}}, {"succeeded", []pawltype.State{pawltype.StateSucceeded}},
-	{"dead", []pawltype.State{pawltype.StateDead, pawltype.StatePoisoned}}, {"cancelled", []pawltype.State{pawltype.StateCancelled}}, {"discarded", []pawltype.State{pawltype.StateDiscarded}},
+	{"waiting", []pawltype.State{pawltype.StateReady, pawltype.StateScheduled, pawltype.StateRetrying}},
+	{"running", []pawltype.State{pawltype.StateClaimed}}, {"succeeded", []pawltype.State{pawltype.StateSucceeded}},
+	{"dead", []pawltype.State{pawltype.StateDead, pawltype.StatePoisoned}}, {"cancelled", []pawltype.State{pawltype.StateCancelled}},
+	{"discarded", []pawltype.State{pawltype.StateDiscarded}},
 }
 
 // changed returns a filter for the tasks in some states that an operation was the last to change.
@@ -177,7 +189,8 @@ func followUps(req *web.Request, o *admin.Operation) (links []BulkLink) {
 		return nil
 	}
 	add := func(label string, action admin.Action, f admin.Filter) {
-		links = append(links, BulkLink{Label: label, URL: req.URL("operations", "new", "?action="+string(action)+"&q="+url.QueryEscape(filterText(f)))})
+		links = append(links, BulkLink{Label: label, URL: req.URL("operations", "new", "?action="+string(action)+"&q="+
+			url.QueryEscape(filterText(f)))})
 	}
 	switch o.Action {
 	case admin.ActionCancel, admin.ActionDiscard:
@@ -187,7 +200,8 @@ func followUps(req *web.Request, o *admin.Operation) (links []BulkLink) {
 	case admin.ActionReplay, admin.ActionRunNow:
 		if o.Counts.Done > 0 {
 			add("Replay the ones that died again", admin.ActionReplay, changed(o, pawltype.StateDead))
-			add("Cancel the ones still waiting", admin.ActionCancel, changed(o, pawltype.StateReady, pawltype.StateScheduled, pawltype.StateRetrying))
+			add("Cancel the ones still waiting", admin.ActionCancel, changed(o, pawltype.StateReady, pawltype.StateScheduled,
+				pawltype.StateRetrying))
 		}
 	case admin.ActionSetPriority:
 		if o.Counts.Done > 0 {
@@ -260,7 +274,8 @@ func operationOf(req *web.Request) (admin.OperationSpec, error) {
 		get, hidden = req.Value, req.Hidden
 	}
 	r := req.Reader()
-	o := admin.OperationSpec{Action: admin.Action(get("action")), ToQueue: get("to_queue"), Priority: pawltype.Priority(get("priority")), Reason: get("reason")}
+	o := admin.OperationSpec{Action: admin.Action(get("action")), ToQueue: get("to_queue"), Priority: pawltype.Priority(get("priority")),
+		Reason: get("reason")}
 	filter, _, err := parseFilter(hidden("q"), req.Now)
 	if err != nil {
 		return o, err
@@ -288,8 +303,8 @@ func newOperationForm(req *web.Request) (*form.Form, error) {
 	if o.Filter != nil { // ages begin now: the operation applies to what the form counts
 		text = filterText(*o.Filter)
 	}
-	f := &form.Form{Title: word.label + " " + word.of + "tasks", Text: word.text, Danger: word.danger, Button: word.label, Back: "/tasks", Check: &form.Check{Label: "Update count"},
-		Facts: []form.Fact{{Name: "Filter", Value: orAll(text)}}, Fields: operationFields(o, text)}
+	f := &form.Form{Title: word.label + " " + word.of + "tasks", Text: word.text, Danger: word.danger, Button: word.label, Back: "/tasks",
+		Check: &form.Check{Label: "Update count"}, Facts: []form.Fact{{Name: "Filter", Value: orAll(text)}}, Fields: operationFields(o, text)}
 	if o.Filter == nil {
 		f.Refuse(opErr)
 		return f, nil
@@ -310,7 +325,8 @@ func newOperationForm(req *web.Request) (*form.Form, error) {
 	if everything(o) {
 		n := strconv.FormatInt(p.Matched, 10)
 		f.Fields = slices.Insert(f.Fields, 0, form.Field{Name: countedField, Kind: "hidden", Value: n},
-			form.Field{Name: "confirm", Label: "Type the number of matching tasks to confirm", Kind: "number", Required: true, Placeholder: n, Hint: "There is no filter: this applies to every task."})
+			form.Field{Name: "confirm", Label: "Type the number of matching tasks to confirm", Kind: "number", Required: true, Placeholder: n,
+				Hint: "There is no filter: this applies to every task."})
 	}
 	if opErr != nil {
 		f.Refuse(opErr)
@@ -371,11 +387,13 @@ func operationFields(o admin.OperationSpec, text string) []form.Field {
 	case admin.ActionMove:
 		fields = append(fields, form.Field{Name: "to_queue", Label: "To queue", Kind: "text", Required: true})
 	case admin.ActionSetPriority:
-		fields = append(fields, form.Field{Name: "priority", Label: "Priority", Kind: "choice", Options: form.Choices("", "high", "normal", "low"), Value: "normal"})
+		fields = append(fields, form.Field{Name: "priority", Label: "Priority", Kind: "choice", Options: form.Choices("", "high", "normal",
+			"low"), Value: "normal"})
 	}
 	fields = append(fields, form.Field{Name: "rate", Label: "Max rate", Kind: "text", Placeholder: "no limit", Hint: form.RateHint})
 	if o.Action != admin.ActionDiscard { // discarded tasks have no outcome to check
-		fields = append(fields, form.Field{Name: "canary", Label: "Canary", Kind: "number", Placeholder: "none", Hint: "The operation pauses after this many tasks so that you can check the outcome."})
+		fields = append(fields, form.Field{Name: "canary", Label: "Canary", Kind: "number", Placeholder: "none",
+			Hint: "The operation pauses after this many tasks so that you can check the outcome."})
 	}
 	return append(fields,
 		form.Field{Name: "max", Label: "Max tasks", Kind: "number", Placeholder: "all that match"},
@@ -408,12 +426,14 @@ func operationForm(verb, text string, danger bool) func(*web.Request) (*form.For
 		}
 		row := OperationRowOf(o)
 		return &form.Form{Title: verb + " this operation", Text: text, Button: verb, Danger: danger, Back: "/operations/" + o.ID,
-			Facts:  []form.Fact{{Name: "Action", Value: string(o.Action)}, {Name: "Filter", Value: row.Filter}, {Name: "Done", Value: format.Number(o.Counts.Done)}, {Name: "Of", Value: format.Number(o.Counts.Total)}},
+			Facts: []form.Fact{{Name: "Action", Value: string(o.Action)}, {Name: "Filter", Value: row.Filter},
+				{Name: "Done", Value: format.Number(o.Counts.Done)}, {Name: "Of", Value: format.Number(o.Counts.Total)}},
 			Fields: []form.Field{form.Reason()}}, nil
 	}
 }
 
-func doOperation(message string, call func(admin.Operations, context.Context, string, string) (*admin.Operation, error)) func(*web.Request) (web.Done, error) {
+func doOperation(message string, call func(admin.Operations, context.Context, string, string) (*admin.Operation,
+	error)) func(*web.Request) (web.Done, error) {
 	return func(req *web.Request) (web.Done, error) {
 		id := req.PathValue("operation")
 		if _, err := call(req.Admin().Operations(), req.Ctx, id, req.Value("reason")); err != nil {

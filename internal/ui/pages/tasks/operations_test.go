@@ -28,7 +28,8 @@ func TestDialogsCount(t *testing.T) {
 		{0, 0, true, "at least 0", "Cancel tasks", "No matching task was found in the time allowed for a count"},
 	} {
 		f := &form.Form{}
-		countMatches(f, &admin.OperationPreview{Matched: c.matched, IsLowerBound: c.least}, admin.OperationSpec{Action: admin.ActionCancel, Max: c.most}, word)
+		countMatches(f, &admin.OperationPreview{Matched: c.matched, IsLowerBound: c.least}, admin.OperationSpec{Action: admin.ActionCancel,
+			Max: c.most}, word)
 		fact, button, text := f.Facts[0].Value, f.Button, f.Text
 		if fact != c.fact || button != c.button || !strings.HasPrefix(text, c.text) || c.text == "" && text != "" {
 			t.Errorf("%d matching tasks of at most %d, lower bound %t: the form has %q, %q, %q", c.matched, c.most, c.least, fact, button, text)

@@ -1,5 +1,5 @@
-// Package tasks has the pages about single tasks and what changes many of them: search, a task and its workflow, enqueueing, saved views, groups,
-// schedules and bulk operations.
+// Package tasks has the pages about single tasks and what changes many of them: search, a task and its workflow,
+// enqueueing, saved views, groups, schedules and bulk operations.
 //
 // It knows the language of filters, and what can be done with a task in each state. It knows no page of another package.
 package tasks

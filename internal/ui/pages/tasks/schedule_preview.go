@@ -62,7 +62,8 @@ type previewView struct {
 // previewSchedule shows the next runs of the schedule in a form before the form is sent.
 func previewSchedule(req *web.Request) error {
 	r := form.NewReader(req.HTTP.URL.Query(), req.Now)
-	s := admin.ScheduleSpec{Name: "preview", Cron: r.Text("cron"), Every: r.Duration("every"), TimeZone: r.Text("time_zone"), Task: pawl.RawTask{Type: "preview"}}
+	s := admin.ScheduleSpec{Name: "preview", Cron: r.Text("cron"), Every: r.Duration("every"), TimeZone: r.Text("time_zone"),
+		Task: pawl.RawTask{Type: "preview"}}
 	var view previewView
 	switch {
 	case r.Err != nil:

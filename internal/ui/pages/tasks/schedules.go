@@ -23,10 +23,14 @@ var schedulePages = []web.Page{
 var scheduleActions = []web.Action{
 	{Path: "/new-schedule", Nav: "/schedules", Form: newScheduleForm, Do: doNewSchedule},
 	{Path: "/schedules/{schedule}/edit", Nav: "/schedules", Form: editScheduleForm, Do: doEditSchedule},
-	{Path: "/schedules/{schedule}/pause", Nav: "/schedules", Form: scheduleForm("Pause", "No tasks are enqueued. When you resume, the history records the skipped ticks.", false), Do: doPauseSchedule},
-	{Path: "/schedules/{schedule}/resume", Nav: "/schedules", Form: scheduleForm("Resume", "The schedule continues with its next tick.", false), Do: doResumeSchedule},
-	{Path: "/schedules/{schedule}/trigger", Nav: "/schedules", Form: scheduleForm("Trigger", "Enqueues the task now, in addition to the regular ticks.", false), Do: doTrigger},
-	{Path: "/schedules/{schedule}/delete", Nav: "/schedules", Form: scheduleForm("Delete", "Deletes the schedule and its history. Tasks that it has enqueued stay.", true), Do: doDeleteSchedule},
+	{Path: "/schedules/{schedule}/pause", Nav: "/schedules", Form: scheduleForm("Pause",
+		"No tasks are enqueued. When you resume, the history records the skipped ticks.", false), Do: doPauseSchedule},
+	{Path: "/schedules/{schedule}/resume", Nav: "/schedules", Form: scheduleForm("Resume", "The schedule continues with its next tick.",
+		false), Do: doResumeSchedule},
+	{Path: "/schedules/{schedule}/trigger", Nav: "/schedules", Form: scheduleForm("Trigger",
+		"Enqueues the task now, in addition to the regular ticks.", false), Do: doTrigger},
+	{Path: "/schedules/{schedule}/delete", Nav: "/schedules", Form: scheduleForm("Delete",
+		"Deletes the schedule and its history. Tasks that it has enqueued stay.", true), Do: doDeleteSchedule},
 }
 
 // schedulesLimit and ticksLimit are the page sizes of the lists.
@@ -75,7 +79,8 @@ func showSchedules(req *web.Request) (*web.Screen, error) {
 	for _, s := range page.Items {
 		view.Rows = append(view.Rows, scheduleRow{s, ruleText(s)})
 	}
-	return &web.Screen{Title: "Schedules", Data: view, Watch: &live.Watch{Kinds: []admin.EventKind{"schedule.*"}}, Refresh: web.QuickRefresh}, nil
+	return &web.Screen{Title: "Schedules", Data: view, Watch: &live.Watch{Kinds: []admin.EventKind{"schedule.*"}}, Refresh: web.QuickRefresh},
+		nil
 }
 
 type scheduleView struct {
@@ -91,7 +96,8 @@ type scheduleView struct {
 func (s scheduleView) Actions() web.ActionBar {
 	edit := web.Ask("Edit…", "schedules", s.Name, "edit").Needing("operate").AsPage() // the form is long
 	trigger, resume := web.Ask("Trigger…", "schedules", s.Name, "trigger"), web.Ask("Resume…", "schedules", s.Name, "resume")
-	a := web.ActionBar{Main: &trigger, Beside: []web.Button{web.Ask("Pause…", "schedules", s.Name, "pause"), edit}, Danger: []web.Button{web.Ask("Delete…", "schedules", s.Name, "delete")}}
+	a := web.ActionBar{Main: &trigger, Beside: []web.Button{web.Ask("Pause…", "schedules", s.Name, "pause"), edit},
+		Danger: []web.Button{web.Ask("Delete…", "schedules", s.Name, "delete")}}
 	if s.Pause != nil {
 		a.Main, a.Beside[0] = &resume, trigger
 	}
@@ -111,13 +117,15 @@ func showSchedule(req *web.Request) (*web.Screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	view := scheduleView{scheduleRow: scheduleRow{s, ruleText(s)}, Facts: web.WithLinks(scheduleFacts(s), map[string]string{"Queue": req.URL("queues", s.Task.Queue), "Type": req.Find("queue", s.Task.Queue, "type", s.Task.Type)}), Payload: format.DocumentOf(s.Task.Payload, s.Task.ContentType), Runs: runsOf(s),
-		Ticks: ticks.Items, More: req.More(ticks.NextCursor)}
+	view := scheduleView{scheduleRow: scheduleRow{s, ruleText(s)}, Facts: web.WithLinks(scheduleFacts(s),
+		map[string]string{"Queue": req.URL("queues", s.Task.Queue), "Type": req.Find("queue", s.Task.Queue, "type", s.Task.Type)}),
+		Payload: format.DocumentOf(s.Task.Payload, s.Task.ContentType), Runs: runsOf(s), Ticks: ticks.Items, More: req.More(ticks.NextCursor)}
 	return &web.Screen{Title: "Schedule " + s.Name, Data: view, Watch: &live.Watch{Queue: s.Task.Queue, Type: s.Task.Type}}, nil
 }
 
 func scheduleFacts(s *admin.Schedule) []form.Fact {
-	facts := []form.Fact{{Name: "Type", Value: s.Task.Type}, {Name: "Queue", Value: s.Task.Queue}, {Name: "Missed ticks", Value: string(s.Missed)}, {Name: "Overlap", Value: string(s.Overlap)}}
+	facts := []form.Fact{{Name: "Type", Value: s.Task.Type}, {Name: "Queue", Value: s.Task.Queue}, {Name: "Missed ticks",
+		Value: string(s.Missed)}, {Name: "Overlap", Value: string(s.Overlap)}}
 	add := func(is bool, name, value string) {
 		if is {
 			facts = append(facts, form.Fact{Name: name, Value: value})
@@ -138,8 +146,10 @@ func scheduleFacts(s *admin.Schedule) []form.Fact {
 // scheduleFields are the fields of the form for a schedule.
 func scheduleFields(s *admin.Schedule) []form.Field {
 	fields := []form.Field{
-		{Name: "cron", Label: "Cron", Kind: "text", Value: s.Cron, Placeholder: "0 3 * * *", Hint: "Five fields, or six with seconds first, or @daily. Leave empty to use an interval."},
-		{Name: "every", Label: "Every", Kind: "text", Value: form.DurationText(s.Every), Placeholder: "15m", Hint: "An interval instead of cron."},
+		{Name: "cron", Label: "Cron", Kind: "text", Value: s.Cron, Placeholder: "0 3 * * *",
+			Hint: "Five fields, or six with seconds first, or @daily. Leave empty to use an interval."},
+		{Name: "every", Label: "Every", Kind: "text", Value: form.DurationText(s.Every), Placeholder: "15m",
+			Hint: "An interval instead of cron."},
 		{Name: "time_zone", Label: "Time zone", Kind: "text", Value: s.TimeZone, Placeholder: "UTC", Hint: "For example Europe/Vienna."},
 	}
 	task := templateFields("task.", &s.Task)
@@ -150,7 +160,9 @@ func scheduleFields(s *admin.Schedule) []form.Field {
 
 // tickFields are the fields that most schedules leave at their defaults.
 func tickFields(s *admin.Schedule) []form.Field {
-	missed, overlap := []form.Option{{Value: "once", Label: "enqueue one task for all of them"}, {Value: "skip", Label: "skip them"}, {Value: "all", Label: "enqueue one task for each"}}, []form.Option{{Value: "allow", Label: "enqueue anyway"}, {Value: "skip", Label: "skip the tick"}}
+	missed, overlap := []form.Option{{Value: "once", Label: "enqueue one task for all of them"}, {Value: "skip", Label: "skip them"},
+		{Value: "all", Label: "enqueue one task for each"}}, []form.Option{{Value: "allow", Label: "enqueue anyway"},
+		{Value: "skip", Label: "skip the tick"}}
 	label := func(of []form.Option, value string) string {
 		for _, o := range of {
 			if o.Value == value {
@@ -160,17 +172,21 @@ func tickFields(s *admin.Schedule) []form.Field {
 		return of[0].Label
 	}
 	return []form.Field{
-		{Fold: "Missed ticks and overlap", FoldSummary: "missed: " + label(missed, string(s.Missed)) + "; overlap: " + label(overlap, string(s.Overlap)), Name: "missed", Label: "Missed ticks", Kind: "choice", Options: missed, Value: string(s.Missed)},
+		{Fold: "Missed ticks and overlap", FoldSummary: "missed: " + label(missed, string(s.Missed)) + "; overlap: " + label(overlap,
+			string(s.Overlap)), Name: "missed", Label: "Missed ticks", Kind: "choice", Options: missed, Value: string(s.Missed)},
 		{Name: "overlap", Label: "If the previous task still runs", Kind: "choice", Options: overlap, Value: string(s.Overlap)},
-		{Name: "jitter", Label: "Jitter", Kind: "text", Value: form.DurationText(s.Jitter), Placeholder: "none", Hint: "Delays each tick by a random time of at most this."},
+		{Name: "jitter", Label: "Jitter", Kind: "text", Value: form.DurationText(s.Jitter), Placeholder: "none",
+			Hint: "Delays each tick by a random time of at most this."},
 		{Name: "owner", Label: "Owner", Kind: "text", Value: s.Owner, Hint: "Where the schedule is defined, for example a file in a repository."},
 	}
 }
 
 func newScheduleForm(*web.Request) (*form.Form, error) {
 	fields := scheduleFields(&admin.Schedule{})
-	fields = append([]form.Field{{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "nightly-report", Hint: "Letters, digits and . _ - :"}}, fields...)
-	return &form.Form{Title: "New schedule", Wide: true, Button: "Create schedule", Back: "/schedules", Preview: "/schedule-preview", Text: "A schedule enqueues a task at fixed times or intervals.", Fields: fields}, nil
+	fields = append([]form.Field{{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "nightly-report",
+		Hint: "Letters, digits and . _ - :"}}, fields...)
+	return &form.Form{Title: "New schedule", Wide: true, Button: "Create schedule", Back: "/schedules", Preview: "/schedule-preview",
+		Text: "A schedule enqueues a task at fixed times or intervals.", Fields: fields}, nil
 }
 
 func editScheduleForm(req *web.Request) (*form.Form, error) {
@@ -182,8 +198,8 @@ func editScheduleForm(req *web.Request) (*form.Form, error) {
 }
 
 func editScheduleFormOf(s *admin.Schedule) *form.Form {
-	return &form.Form{Title: "Edit " + s.Name, Wide: true, Button: "Save", Back: "/schedules/" + s.Name, Preview: "/schedule-preview", Version: s.ETag,
-		Text: "Task options that the form does not show, such as follow-up tasks, are kept.", Fields: scheduleFields(s)}
+	return &form.Form{Title: "Edit " + s.Name, Wide: true, Button: "Save", Back: "/schedules/" + s.Name, Preview: "/schedule-preview",
+		Version: s.ETag, Text: "Task options that the form does not show, such as follow-up tasks, are kept.", Fields: scheduleFields(s)}
 }
 
 // readSchedule changes a schedule to the fields of a form, which showed it. The rest, such as follow-up tasks, stays.
@@ -196,8 +212,8 @@ func readSchedule(r *form.Reader, s admin.Schedule) (admin.ScheduleSpec, error) 
 	form.Set(r, &s.Overlap, func(name string) admin.Overlap { return admin.Overlap(r.Text(name)) }, "overlap")
 	form.Set(r, &s.Owner, r.Text, "owner")
 	t := readTemplate(r, "task.", s.Task)
-	return admin.ScheduleSpec{Name: s.Name, Cron: s.Cron, Every: s.Every, TimeZone: s.TimeZone, Jitter: s.Jitter, Missed: s.Missed, Overlap: s.Overlap, Owner: s.Owner,
-		Task: argsOf(&t), Options: allOptions(&t)}, r.Err
+	return admin.ScheduleSpec{Name: s.Name, Cron: s.Cron, Every: s.Every, TimeZone: s.TimeZone, Jitter: s.Jitter, Missed: s.Missed,
+		Overlap: s.Overlap, Owner: s.Owner, Task: argsOf(&t), Options: allOptions(&t)}, r.Err
 }
 
 // argsOf returns a task without its options.
@@ -251,7 +267,8 @@ func doNewSchedule(req *web.Request) (web.Done, error) {
 	if err != nil {
 		return web.Done{}, err
 	}
-	return web.Done{Message: "Created. Next tick " + format.Ago(change.Schedule.NextRunAt, time.Now()).Text + ".", Next: "/schedules/" + s.Name}, nil
+	return web.Done{Message: "Created. Next tick " + format.Ago(change.Schedule.NextRunAt, time.Now()).Text + ".",
+		Next: "/schedules/" + s.Name}, nil
 }
 
 func scheduleDone(req *web.Request, format string, args ...any) web.Done {

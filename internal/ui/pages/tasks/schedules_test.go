@@ -11,7 +11,8 @@ import (
 // TestRunsAcrossClockChange covers the night in which Vienna's clocks go back.
 func TestRunsAcrossClockChange(t *testing.T) {
 	day := func(d int, hour int) time.Time { return time.Date(2026, 10, d, hour, 30, 0, 0, time.UTC) }
-	runs := runsOf(&admin.Schedule{TimeZone: "Europe/Vienna", UpdatedAt: day(20, 0), PlannedAt: day(24, 1), Coming: []time.Time{day(25, 2), day(26, 2)}})
+	runs := runsOf(&admin.Schedule{TimeZone: "Europe/Vienna", UpdatedAt: day(20, 0), PlannedAt: day(24, 1),
+		Coming: []time.Time{day(25, 2), day(26, 2)}})
 	want := []run{
 		{day(24, 1), "Sat 24 Oct 2026 03:30:00 CEST", "24 Oct 01:30:00", ""},
 		{day(25, 2), "Sun 25 Oct 2026 03:30:00 CET", "25 Oct 02:30:00", "clocks shift by -60 min"},

@@ -15,8 +15,8 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// An action on ticked tasks makes a call for each of them: there are at most as many as fit on a page. An action on all tasks that match a filter is
-// an operation.
+// An action on ticked tasks makes a call for each of them: there are at most as many as fit on a page. An action on all
+// tasks that match a filter is an operation.
 var selectedActions = []web.Action{{Path: "/tasks/selected", Nav: "/tasks", Form: selectedForm, Do: doSelected}}
 
 const (
@@ -43,7 +43,8 @@ var verbs = []verb{
 		return err
 	}},
 	{admin.ActionSetPriority, "Set the priority of", func(req *web.Request, id string) error {
-		_, err := req.Admin().WithReason(req.Value("reason")).Tasks().Update(req.Ctx, id, admin.TaskUpdate{Priority: pawltype.Priority(req.Value("priority"))})
+		_, err := req.Admin().WithReason(req.Value("reason")).Tasks().Update(req.Ctx, id,
+			admin.TaskUpdate{Priority: pawltype.Priority(req.Value("priority"))})
 		return err
 	}},
 	{admin.ActionCancel, "Cancelled", func(req *web.Request, id string) error {
@@ -56,7 +57,8 @@ var verbs = []verb{
 	}},
 }
 
-// BulkActionLinks returns the buttons for ticked tasks in some states, or in any if none are given. Label is the button's text and URL its action.
+// BulkActionLinks returns the buttons for ticked tasks in some states, or in any if none are given. Label is the
+// button's text and URL its action.
 func BulkActionLinks(states []pawltype.State, of ...admin.Action) (links []BulkLink) {
 	for _, a := range actions {
 		if slices.Contains(of, a.action) && a.takes(states) {
@@ -109,10 +111,13 @@ func selectedForm(req *web.Request) (*form.Form, error) {
 		return nil, err
 	}
 	what := format.Plural(len(s.ids), "selected task")
-	f := &form.Form{Title: s.word.label + " " + s.word.of + what, Text: s.word.text, Danger: s.word.danger, Button: s.word.label + " " + s.word.of + what, Back: s.back, Action: req.URL("tasks", "selected"),
-		Fields: []form.Field{{Name: "action", Kind: "hidden", Value: string(s.word.action)}, {Name: "ids", Kind: "hidden", Value: strings.Join(s.ids, ",")}, {Name: "back", Kind: "hidden", Value: s.back}}}
+	f := &form.Form{Title: s.word.label + " " + s.word.of + what, Text: s.word.text, Danger: s.word.danger, Button: s.word.label + " " +
+		s.word.of + what, Back: s.back, Action: req.URL("tasks", "selected"),
+		Fields: []form.Field{{Name: "action", Kind: "hidden", Value: string(s.word.action)}, {Name: "ids", Kind: "hidden",
+			Value: strings.Join(s.ids, ",")}, {Name: "back", Kind: "hidden", Value: s.back}}}
 	if s.word.action == admin.ActionSetPriority {
-		f.Fields = append(f.Fields, form.Field{Name: "priority", Label: "Priority", Kind: "choice", Options: form.Choices("", "high", "normal", "low"), Value: "normal"})
+		f.Fields = append(f.Fields, form.Field{Name: "priority", Label: "Priority", Kind: "choice", Options: form.Choices("", "high", "normal",
+			"low"), Value: "normal"})
 	} else {
 		f.Fields = append(f.Fields, form.Reason())
 	}

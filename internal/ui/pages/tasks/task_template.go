@@ -15,13 +15,15 @@ import (
 	"github.com/pawlq/pawl/pawltype"
 )
 
-// templateFields are the fields of a task's options that enqueuing and scheduling have in common. In a schedule their names begin with "task.". The
-// last moreFields of them are collapsed.
+// templateFields are the fields of a task's options that enqueuing and scheduling have in common. In a schedule their
+// names begin with "task.". The last moreFields of them are collapsed.
 func templateFields(in string, t *admin.ScheduledTask) []form.Field {
 	attempts := form.NumberText(int64(t.MaxAttempts))
-	payload := form.Field{Name: in + "payload", Label: "Payload", Kind: "json", Placeholder: `{"to": "a@example.com"}`, Value: indented(t.Payload)}
+	payload := form.Field{Name: in + "payload", Label: "Payload", Kind: "json", Placeholder: `{"to": "a@example.com"}`,
+		Value: indented(t.Payload)}
 	if !isJSON(t.ContentType) {
-		payload.Kind, payload.Value = "note", "The payload is "+t.ContentType+" and stays as it is; the editor takes only JSON. Use pawl schedule apply to change it."
+		payload.Kind, payload.Value = "note", "The payload is "+t.ContentType+
+			" and stays as it is; the editor takes only JSON. Use pawl schedule apply to change it."
 	}
 	return append([]form.Field{
 		{Name: in + "type", Label: "Type", Kind: "text", Required: true, Placeholder: "mail.welcome", Value: t.Type, Hint: "Names the handler."},
@@ -32,7 +34,8 @@ func templateFields(in string, t *admin.ScheduledTask) []form.Field {
 		{Name: in + "tags", Label: "Tags", Kind: "text", Value: form.ListText(t.Tags), Hint: "Separated by commas. Quote a tag with a comma."},
 		{Name: in + "max_attempts", Label: "Max attempts", Kind: "number", Placeholder: "the queue's", Value: attempts},
 		{Name: in + "timeout", Label: "Run timeout", Kind: "text", Placeholder: "the queue's", Value: form.DurationText(t.Timeout)},
-		{Name: in + "expires_in", Label: "Expires in", Kind: "text", Placeholder: "never", Value: form.DurationText(t.ExpiresIn), Hint: "The task is discarded if it has not started by then."},
+		{Name: in + "expires_in", Label: "Expires in", Kind: "text", Placeholder: "never", Value: form.DurationText(t.ExpiresIn),
+			Hint: "The task is discarded if it has not started by then."},
 	}, foldedFields(in, t)...)
 }
 
@@ -61,15 +64,19 @@ func foldedFields(in string, t *admin.ScheduledTask) []form.Field {
 	}
 	factor, jitter := form.RetryTexts(retry)
 	return []form.Field{
-		{Fold: "More", Name: in + "retry.initial", Label: "First retry after", Kind: "text", Placeholder: "the queue's", Value: form.DurationText(retry.Initial), Hint: "If you set one of these four, the others default to 30s, 2, 30m and 0.25."},
+		{Fold: "More", Name: in + "retry.initial", Label: "First retry after", Kind: "text", Placeholder: "the queue's",
+			Value: form.DurationText(retry.Initial), Hint: "If you set one of these four, the others default to 30s, 2, 30m and 0.25."},
 		{Name: in + "retry.factor", Label: "Backoff factor", Kind: "text", Value: factor},
 		{Name: in + "retry.max", Label: "Longest delay", Kind: "text", Value: form.DurationText(retry.Max)},
 		{Name: in + "retry.jitter", Label: "Jitter", Kind: "text", Value: jitter, Hint: "From 0 to 1: the share of a delay that is random."},
 		{Name: in + "retention", Label: "Retention", Kind: "text", Placeholder: "the queue's", Value: retention},
 		{Name: in + "unique.on_conflict", Label: "If the unique key is taken", Kind: "choice", Value: conflict,
-			Options: []form.Option{{Value: "", Label: "no unique key"}, {Value: "keep", Label: "keep the existing task"}, {Value: "replace", Label: "replace the existing task if it waits"}, {Value: "keep_last", Label: "keep the existing task with this payload"}, {Value: "reject", Label: "refuse this task"}}},
+			Options: []form.Option{{Value: "", Label: "no unique key"}, {Value: "keep", Label: "keep the existing task"},
+				{Value: "replace", Label: "replace the existing task if it waits"}, {Value: "keep_last", Label: "keep the existing task with " +
+					"this payload"}, {Value: "reject", Label: "refuse this task"}}},
 		{Name: in + "unique.key", Label: "Unique key", Kind: "text", Placeholder: "type and payload", Value: unique.Key},
-		{Name: in + "headers", Label: "Headers", Kind: "area", Value: form.HeadersText(t.Headers), Placeholder: "tenant: 7", Hint: `One per line, as name: value. In quotes, spaces at its ends and line breaks (\n) are kept.`},
+		{Name: in + "headers", Label: "Headers", Kind: "area", Value: form.HeadersText(t.Headers), Placeholder: "tenant: 7",
+			Hint: `One per line, as name: value. In quotes, spaces at its ends and line breaks (\n) are kept.`},
 	}
 }
 

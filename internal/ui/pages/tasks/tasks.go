@@ -62,7 +62,8 @@ func showTasks(req *web.Request) (*web.Screen, error) {
 	filter, terms, err := parseFilter(text, req.Now)
 	if err == nil {
 		view.Terms, view.States, view.Bulk = termChips(req, terms), stateChips(req, terms), operationLinks(req, text, filter.States)
-		view.Ticked = BulkActionLinks(filter.States, admin.ActionReplay, admin.ActionRunNow, admin.ActionSetPriority, admin.ActionCancel, admin.ActionDiscard)
+		view.Ticked = BulkActionLinks(filter.States, admin.ActionReplay, admin.ActionRunNow, admin.ActionSetPriority, admin.ActionCancel,
+			admin.ActionDiscard)
 		err = view.find(req, filter)
 	}
 	if err == nil && len(view.Tasks) == 0 && view.Searched == nil {
@@ -161,7 +162,8 @@ func stateChips(req *web.Request, terms []term) []web.Chip {
 	return chips
 }
 
-// operationLinks link to the operations that are possible in the given states. They apply to all tasks that match, not only to those on the page.
+// operationLinks link to the operations that are possible in the given states. They apply to all tasks that match, not
+// only to those on the page.
 func operationLinks(req *web.Request, text string, states []pawltype.State) (links []BulkLink) {
 	for _, a := range actions {
 		if !a.takes(states) {

@@ -27,7 +27,8 @@ type step struct {
 const maxSteps = 20
 
 // stepWords are the audit log's actions on a task.
-var stepWords = map[string]string{"task.retry": "replayed", "task.run_now": "run now", "task.edit": "edited", "task.cancel": "cancelled", "task.discard": "discarded"}
+var stepWords = map[string]string{"task.retry": "replayed", "task.run_now": "run now", "task.edit": "edited", "task.cancel": "cancelled",
+	"task.discard": "discarded"}
 
 // stepsOf returns what operators did to a task, newest first, and whether that is all: a visitor who may not read the audit log sees none,
 // and it may be too long to find all.
@@ -35,7 +36,8 @@ func stepsOf(req *web.Request, t *pawltype.Task) (steps []step, all bool) {
 	if !req.MayOpen("/audit") {
 		return nil, false
 	}
-	page, err := req.Admin().Audit().ListPage(req.Ctx, admin.AuditFilter{TargetKind: "task", Target: t.ID, Since: t.CreatedAt}, pawltype.PageRequest{Limit: maxSteps})
+	page, err := req.Admin().Audit().ListPage(req.Ctx, admin.AuditFilter{TargetKind: "task", Target: t.ID, Since: t.CreatedAt},
+		pawltype.PageRequest{Limit: maxSteps})
 	if err != nil {
 		return nil, false
 	}

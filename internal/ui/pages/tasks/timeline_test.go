@@ -34,7 +34,8 @@ func TestStepsBetweenAttempts(t *testing.T) {
 		}
 		return strings.Join(all, ", ")
 	}
-	for shown, want := range map[int]string{5: "cancelled 51 | | replayed with others | replayed 25, edited 20 | | edited 5", 2: "cancelled 51 | | "} {
+	for shown, want := range map[int]string{5: "cancelled 51 | | replayed with others | replayed 25, edited 20 | | edited 5",
+		2: "cancelled 51 | | "} {
 		view := attemptsView{Rows: attemptRows(log[len(log)-shown:], at(59))}
 		if shown < len(log) {
 			view.Older = "/older"
@@ -50,7 +51,8 @@ func TestStepsBetweenAttempts(t *testing.T) {
 	}
 	some := attemptsView{Rows: attemptRows(log, at(59))}
 	if some.addSteps(nil, false, log); words(some.Rows[2].After) != "replayed" || words(some.Rows[3].After) != "replayed" {
-		t.Errorf("without the audit log the timeline has %q and %q, want replays of which nothing is known", words(some.Rows[2].After), words(some.Rows[3].After))
+		t.Errorf("without the audit log the timeline has %q and %q, want replays of which nothing is known", words(some.Rows[2].After),
+			words(some.Rows[3].After))
 	}
 	var none attemptsView
 	if none.addSteps(steps, true, nil); words(none.Before) != words(steps) {

@@ -22,8 +22,8 @@ var viewActions = []web.Action{
 	{Path: "/views/remove", Nav: "/tasks", Form: removeViewForm, Do: doRemoveView},
 }
 
-// savedView is a named filter. Views are kept in a cookie: they work without scripts and API calls, and anybody who may read may save some. The
-// server has no place for a visitor's settings, since there are no accounts.
+// savedView is a named filter. Views are kept in a cookie: they work without scripts and API calls, and anybody who may
+// read may save some. The server has no place for a visitor's settings, since there are no accounts.
 type savedView struct {
 	Space  string `json:"s,omitempty"` // as in URLs
 	Name   string `json:"n"`
@@ -83,7 +83,8 @@ func keepViews(req *web.Request, views []savedView) error {
 	}
 	value := base64.RawURLEncoding.EncodeToString(data)
 	if len(views) > maxViews || len(value) > maxViewBytes {
-		return problem.BadField("name", "%d views with %d bytes exceed the limit of %d views and %d bytes per browser: remove one first", len(views), len(value), maxViews, maxViewBytes)
+		return problem.BadField("name", "%d views with %d bytes exceed the limit of %d views and %d bytes per browser: remove one first",
+			len(views), len(value), maxViews, maxViewBytes)
 	}
 	req.KeepCookie(viewsCookie, value)
 	return nil
@@ -117,9 +118,10 @@ func ownViews(req *web.Request) []savedView {
 }
 
 func saveViewForm(req *web.Request) (*form.Form, error) {
-	return &form.Form{Title: "Save this view", Text: "The view is stored in this browser for a year. It replaces a view of the same name.", Button: "Save", Back: "/tasks",
-		Facts:  []form.Fact{{Name: "Filter", Value: format.Clip(req.Query("q"), 300)}},
-		Fields: []form.Field{{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "Failed payments"}, {Name: "q", Kind: "hidden", Value: req.Query("q")}}}, nil
+	return &form.Form{Title: "Save this view", Text: "The view is stored in this browser for a year. It replaces a view of the same name.",
+		Button: "Save", Back: "/tasks", Facts: []form.Fact{{Name: "Filter", Value: format.Clip(req.Query("q"), 300)}},
+		Fields: []form.Field{{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "Failed payments"},
+			{Name: "q", Kind: "hidden", Value: req.Query("q")}}}, nil
 }
 
 func doSaveView(req *web.Request) (web.Done, error) {
@@ -142,8 +144,9 @@ func viewsWithout(req *web.Request, name string) []savedView {
 }
 
 func removeViewForm(req *web.Request) (*form.Form, error) {
-	f := &form.Form{Title: "Remove this view", Text: "Only the saved view is removed. No task changes.", Button: "Remove", Back: "/tasks", Facts: []form.Fact{{Name: "View", Value: req.Query("name")}},
-		Fields: []form.Field{{Name: "name", Kind: "hidden", Value: req.Query("name")}}}
+	f := &form.Form{Title: "Remove this view", Text: "Only the saved view is removed. No task changes.", Button: "Remove", Back: "/tasks",
+		Facts: []form.Fact{{Name: "View", Value: req.Query("name")}}, Fields: []form.Field{{Name: "name", Kind: "hidden",
+			Value: req.Query("name")}}}
 	for _, w := range ownViews(req) {
 		if w.Name == req.Query("name") {
 			f.Facts = append(f.Facts, form.Fact{Name: "Filter", Value: format.Clip(w.Filter, 300)})

@@ -105,7 +105,8 @@ func groupNode(role string, g *pawltype.Group) *flowNode {
 	if name == "" {
 		name = "Group"
 	}
-	return &flowNode{Role: role, ID: g.ID, Kind: "groups", Name: name, Queue: format.Plural(g.Counts.Members, "member"), State: string(g.State), Counts: groupRowOf(g).Bar}
+	return &flowNode{Role: role, ID: g.ID, Kind: "groups", Name: name, Queue: format.Plural(g.Counts.Members, "member"),
+		State: string(g.State), Counts: groupRowOf(g).Bar}
 }
 
 // followerNode returns the node of a follow-up task, with its current state if it has been enqueued and read.

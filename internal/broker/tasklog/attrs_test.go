@@ -1,4 +1,4 @@
-package broker
+package tasklog
 
 import (
 	"bytes"
@@ -8,19 +8,19 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pawlq/pawl/internal/broker/logheaders"
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/schema"
 )
 
 func TestDeadLetterLineHasTheListedHeaders(t *testing.T) {
-	long := strings.Repeat("a", logheaders.MaxValue-1) + "é" // the rune straddles the limit
-	headers := map[string]string{"correlation-id": "c-1", "X-Request-ID": "r-1", "x-long": long, "authorization": "secret", "x-lines": "a\nlevel=ERROR",
-		"x-twice": "lower", "X-Twice": "upper"}
+	long := strings.Repeat("a", MaxValue-1) + "é" // the rune straddles the limit
+	headers := map[string]string{"correlation-id": "c-1", "X-Request-ID": "r-1", "x-long": long, "authorization": "secret",
+		"x-lines": "a\nlevel=ERROR", "x-twice": "lower", "X-Twice": "upper"}
 	for _, c := range []struct {
 		list, want string // want is the attribute as JSON; empty: none
 	}{
 		{"correlation-id,x-request-id,traceparent", `{"correlation-id":"c-1","x-request-id":"r-1"}`},
-		{"x-long", `{"x-long":"` + strings.Repeat("a", logheaders.MaxValue-1) + `"}`},
+		{"x-long", `{"x-long":"` + strings.Repeat("a", MaxValue-1) + `"}`},
 		{"x-lines", `{"x-lines":"a\nlevel=ERROR"}`},
 		{"x-twice", `{"x-twice":"lower"}`},
 		{"X-TWICE, Correlation-Id,correlation-id", `{"correlation-id":"c-1","x-twice":"lower"}`},
@@ -31,13 +31,13 @@ func TestDeadLetterLineHasTheListedHeaders(t *testing.T) {
 		if c.list != "" {
 			list = strings.Split(c.list, ",")
 		}
-		names, err := logheaders.Parse(list)
+		names, err := Parse(list)
 		if err != nil {
 			t.Errorf("%q: %v", c.list, err)
 			continue
 		}
 		var line bytes.Buffer
-		logDead(slog.New(slog.NewJSONHandler(&line, nil)), &engine.DeadLetter{Headers: headers}, names)
+		Dead(slog.New(slog.NewJSONHandler(&line, nil)), &engine.DeadLetter{Headers: headers}, names)
 		var fields map[string]any
 		if err := json.Unmarshal(line.Bytes(), &fields); err != nil {
 			t.Fatal(err)
@@ -61,8 +61,8 @@ func TestDeadLetterLineHasTheError(t *testing.T) {
 	for _, typ := range []string{"", "Timeout"} {
 		var line bytes.Buffer
 		d := &engine.DeadLetter{}
-		d.Failure = Failure{Message: strings.Repeat("e", 2000), Type: typ}
-		logDead(slog.New(slog.NewJSONHandler(&line, nil)), d, nil)
+		d.Failure = schema.Failure{Message: strings.Repeat("e", 2000), Type: typ}
+		Dead(slog.New(slog.NewJSONHandler(&line, nil)), d, nil)
 		var fields map[string]any
 		if err := json.Unmarshal(line.Bytes(), &fields); err != nil {
 			t.Fatal(err)

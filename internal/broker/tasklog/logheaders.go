@@ -1,5 +1,6 @@
-// Package logheaders says which headers of tasks may be logged, and cuts them to size. It does not know the lines in which they appear.
-package logheaders
+// Package tasklog forms the attributes of log lines about tasks, and says which of their headers may be logged. It does not
+// know what else a line says.
+package tasklog
 
 import (
 	"fmt"
@@ -55,8 +56,8 @@ func Parse(texts []string) ([]string, error) {
 	return names, nil
 }
 
-// Attrs returns the attributes for the named headers of a task, each cut to MaxValue.
-func Attrs(names []string, headers map[string]string) []any {
+// headerAttrs returns the attributes for the named headers of a task, each cut to MaxValue.
+func headerAttrs(names []string, headers map[string]string) []any {
 	var found []any
 	for _, name := range names {
 		if value, ok := headerOf(headers, name); ok {

@@ -1,4 +1,4 @@
-package broker
+package tasklog
 
 import (
 	"context"
@@ -7,8 +7,8 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/pawlq/pawl/internal/broker/logheaders"
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -16,17 +16,17 @@ import (
 // only a dead letter's error and its headers in Config.LogHeaders are ever logged: no payload, result, checkpoint or
 // token, and no other header's value.
 
-// TaskAttrs returns the attributes of a line about a task. attempt is the attempt that the line is about; 0: none.
-func TaskAttrs(ns string, id task.ID, queue, typ string, attempt int, headers map[string]string) []any {
+// Attrs returns the attributes of a line about a task. attempt is the attempt that the line is about; 0: none.
+func Attrs(ns string, id task.ID, queue, typ string, attempt int, headers map[string]string) []any {
 	attrs := []any{"task_id", id.String(), "namespace", ns, "queue", queue, "type", typ}
 	if attempt > 0 {
 		attrs = append(attrs, "attempt", attempt)
 	}
-	return append(attrs, traceAttrs(headers)...)
+	return append(attrs, Trace(headers)...)
 }
 
-// ViewAttrs returns the attributes of a line about a task that was read.
-func ViewAttrs(v *View) []any {
+// OfView returns the attributes of a line about a task that was read.
+func OfView(v *query.View) []any {
 	attempt := 0
 	switch n := len(v.Attempts); {
 	case v.Exec.State == task.Claimed || v.Exec.State == task.Succeeded:
@@ -34,11 +34,11 @@ func ViewAttrs(v *View) []any {
 	case n > 0:
 		attempt = v.Attempts[n-1].Number
 	}
-	return TaskAttrs(v.Namespace, v.ID, v.Queue, v.Type, attempt, v.Headers)
+	return Attrs(v.Namespace, v.ID, v.Queue, v.Type, attempt, v.Headers)
 }
 
-// traceAttrs returns the attributes of the trace named in a task's headers, if there is one.
-func traceAttrs(headers map[string]string) []any {
+// Trace returns the attributes of the trace named in a task's headers, if there is one.
+func Trace(headers map[string]string) []any {
 	if headers[task.HeaderTraceParent] == "" {
 		return nil
 	}
@@ -49,13 +49,13 @@ func traceAttrs(headers map[string]string) []any {
 	return []any{"trace_id", of.TraceID().String(), "span_id", of.SpanID().String()}
 }
 
-// logDead writes the log line of a dead letter, with the named headers.
-func logDead(log *slog.Logger, d *engine.DeadLetter, headers []string) {
+// Dead writes the log line of a dead letter, with the named headers.
+func Dead(log *slog.Logger, d *engine.DeadLetter, headers []string) {
 	used := d.Exec.Failures + d.Exec.Crashes
-	attrs := append(TaskAttrs(d.Namespace, d.ID, d.Exec.Queue, d.Exec.Type, used, d.Headers), "reason", d.Exec.Reason,
+	attrs := append(Attrs(d.Namespace, d.ID, d.Exec.Queue, d.Exec.Type, used, d.Headers), "reason", d.Exec.Reason,
 		"failures", d.Exec.Failures, "crashes", d.Exec.Crashes, "worker", d.Exec.Claim.Worker, "error", task.Cut(d.Failure.Message, 1024))
 	if d.Failure.Type != "" {
 		attrs = append(attrs, "error_type", d.Failure.Type)
 	}
-	log.Warn("task dead-lettered", append(attrs, logheaders.Attrs(headers, d.Headers)...)...)
+	log.Warn("task dead-lettered", append(attrs, headerAttrs(headers, d.Headers)...)...)
 }

@@ -1,4 +1,4 @@
-package logheaders
+package tasklog
 
 import (
 	"slices"
