@@ -97,7 +97,7 @@ var (
 	// AddShards raises the number of data shards to N.
 	AddShards = verb.Order(&Verbs, verb.Rule{Name: "add-shards", Where: verb.System, Idempotent: true},
 		func(p *Placement, ctx context.Context, q CountCall) error { return p.AddShards(ctx, q.By, q.N) })
-	Join     = verb.New(&Verbs, verb.Rule{Name: "join", Where: verb.System, Idempotent: true}, (*Placement).Join)
+	Join     = verb.New(&Verbs, verb.Rule{Name: "admit-node", Where: verb.System, Idempotent: true}, (*Placement).Join)
 	Announce = verb.New(&Verbs, verb.Rule{Name: "present", Where: verb.System, Idempotent: true}, (*Placement).Hello)
 	// AwayNodes returns the names of the nodes that have not been heard from for a while: soon, or not at all.
 	AwayNodes = verb.New(&Verbs, verb.Rule{Name: "away-nodes", Where: verb.System, Idempotent: true, Patience: awayTime},

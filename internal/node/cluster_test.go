@@ -28,6 +28,7 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
+	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/webhook"
 	"github.com/pawlq/pawl/pawltype"
 	"google.golang.org/grpc/test/bufconn"
@@ -698,6 +699,42 @@ func (w *network) mustHaveVoters(n int) {
 				w.t.Errorf("shard %d has %d voters, want %d", id, len(st.Voters), n)
 			}
 		}
+	}
+}
+
+// A node that asks a member which does not lead the system shard is admitted, with a number and the map.
+func TestJoinThroughAFollower(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.start("n1", t.TempDir(), "n1")
+		w.start("n2", t.TempDir(), "n1")
+		asked := w.nodes["n2"]
+		if leader := asked.replicas.systemLeader(); leader == asked.dir.Identity.Read().Node {
+			t.Fatal("n2 leads the system shard")
+		}
+		n3 := w.start("n3", t.TempDir(), "n2")
+		if number, got := n3.dir.Identity.Read().Node, n3.bootstrap.known.Load(); number != 3 || got == nil || len(got.Members()) != 3 {
+			t.Errorf("it was admitted with number %d and the map %+v, want 3 and a map of three members", number, got)
+		}
+		w.until("three voters each", w.replicated(3))
+	})
+}
+
+// No verb has the name of a method of the node's own, which would be called in its place.
+func TestVerbsWithTheNamesOfMethods(t *testing.T) {
+	for _, name := range ownMethods {
+		var verbs verb.Table[int]
+		var parts verb.Parts
+		verb.Order(&verbs, verb.Rule{Name: name, Where: verb.System}, func(int, context.Context, verb.Nothing) error { return nil })
+		verbs.On(1, &parts)
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("a node has a verb named %q", name)
+				}
+			}()
+			checkNames(&parts)
+		}()
 	}
 }
 

@@ -372,6 +372,7 @@ func (n *Node) assemble(context.Context) (err error) {
 	n.heartbeat.auth, n.heartbeat.verbs, n.health.router = n.auth, n.router, n.router
 	n.evidence = evidence.Recorder{Node: n.cfg.Name, Auth: n.auth, Trail: n.cfg.Trail, Verbs: n.router, Replicas: n.replicas.compared}
 	n.assembleWebhooks(parts)
+	checkNames(parts)
 	n.metrics = (&collector{cfg: n.cfg, health: n.health, replicas: n.replicas, names: nodeNames{n.copy}, broker: n.broker,
 		archive: n.archive, auth: n.auth, registry: n.registry, dispatcher: n.dispatcher, gateway: n.serves.Load}).page(n.stats.Recorder)
 	n.reconciler = cluster.NewReconciler(cluster.ReconcilerConfig{Placement: n.control.Placement, Groups: n.groups, Logger: n.cfg.Logger})

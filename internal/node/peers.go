@@ -18,6 +18,7 @@ import (
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/transport"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // nodeOf returns the number of a replica's node.
@@ -89,6 +90,18 @@ func (e peerHandler) known() *cluster.Map {
 
 // wants are the calls that matter for the admission of a node.
 var wants = map[string]members.Request{cluster.Changes.Name(): members.Changes, methodReach: members.Reach}
+
+// ownMethods are the methods that other nodes call besides verbs.
+var ownMethods = []string{methodHello, methodJoin, methodReach, methodHash, methodMap, methodReport, methodImage, forward.ScopedMethod}
+
+// checkNames panics if a verb has the name of such a method, and so could not be called.
+func checkNames(verbs *verb.Parts) {
+	for _, name := range ownMethods {
+		if verbs.Named(name) != nil {
+			panic(fmt.Sprintf("a verb has the name of the method %q", name))
+		}
+	}
+}
 
 // admitPeer admits members only.
 func (e peerHandler) admitPeer(p transport.Peer, method string) error {

@@ -10,7 +10,8 @@ import (
 // A call limited to some queues goes to another node wrapped in a method of its own. A node that does not know the method refuses it, and
 // never runs the call without its limits.
 
-const scopedMethod = "scoped"
+// ScopedMethod is the name of that method.
+const ScopedMethod = "scoped"
 
 // scopedCall is a call with the queues that it may see.
 type scopedCall struct {
@@ -26,12 +27,12 @@ func wrapScope(ctx context.Context, name string, request []byte) (string, []byte
 		return name, request, nil
 	}
 	request, err := verb.Encode(&scopedCall{scope.Queues, name, request})
-	return scopedMethod, request, err
+	return ScopedMethod, request, err
 }
 
 // unwrapScope is the inverse of wrapScope.
 func unwrapScope(ctx context.Context, name string, request []byte) (context.Context, string, []byte, error) {
-	if name != scopedMethod {
+	if name != ScopedMethod {
 		return ctx, name, request, nil
 	}
 	var c scopedCall
