@@ -262,6 +262,9 @@ func (b *bootstrap) join(ctx context.Context, address string) (refused string, e
 	case err != nil:
 		b.cfg.Logger.Warn("no answer to a join request", "address", address, "error", err)
 		return "", nil
+	case a.Refused == "" && (a.Joined.Number == 0 || a.Joined.Map == nil):
+		return "", fmt.Errorf("%w: the node at %s answered with number %d, and a map: %t", errRefused, address, a.Joined.Number,
+			a.Joined.Map != nil)
 	case a.Refused == "":
 		b.cfg.Logger.Info("joined a cluster", "node", me.Name, "number", a.Joined.Number)
 		return "", b.enter(hex.EncodeToString(of.Cluster[:]), a.Joined)

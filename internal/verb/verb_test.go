@@ -163,3 +163,23 @@ func TestEarlierResponsesAreReset(t *testing.T) {
 		t.Errorf("DecodeReply: response %q, fault %v, error %v; want \"late\" and fault 1", c.Resp, fault, err)
 	}
 }
+
+// An answer that is null is one, with an error that is null. What has neither is no answer to a call of a verb.
+func TestRepliesHaveAnAnswerOrAnError(t *testing.T) {
+	b, err := (&Payload[int, []string]{}).EncodeReply(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := Encode(&struct{ Joined, Refused string }{"n1", ""})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		reply []byte
+		bad   bool
+	}{{b, false}, {other, true}, {[]byte{0xa0}, true}, {[]byte{0xf6}, true}} {
+		if _, err := (&Payload[int, []string]{}).DecodeReply(c.reply); (err != nil) != c.bad {
+			t.Errorf("DecodeReply of %x: %v", c.reply, err)
+		}
+	}
+}

@@ -1,6 +1,10 @@
 package verb
 
-import "github.com/fxamacker/cbor/v2"
+import (
+	"errors"
+
+	"github.com/fxamacker/cbor/v2"
+)
 
 // Calls travel as CBOR maps keyed by the names of Go fields. Fields that one side does not know are omitted or ignored, so that nodes of
 // two versions understand each other. The transport bounds the bytes of a message; these bounds apply to what is decoded from them.
@@ -103,11 +107,16 @@ func (c *Payload[Req, Resp]) EncodeReply(fault []byte) ([]byte, error) {
 	return Encode(&reply[Resp]{Out: &c.Resp, Fault: fault})
 }
 
+var errNoReply = errors.New("it has neither an answer nor an error")
+
 // DecodeReply implements Codec.
 func (c *Payload[Req, Resp]) DecodeReply(b []byte) ([]byte, error) {
 	var a reply[Resp]
 	if err := Decode(b, &a); err != nil {
 		return nil, err
+	}
+	if a.Out == nil && len(a.Fault) == 0 { // both may be null, but what answers a call names both
+		return nil, errNoReply
 	}
 	if c.Resp = *new(Resp); a.Out != nil {
 		c.Resp = *a.Out
