@@ -20,6 +20,7 @@ const holdCheck = time.Hour
 // Batch is a part of a log, oldest first.
 type Batch struct {
 	Entries []Entry
+	from    uint64 // up to this number, all entries had been exported
 	upTo    uint64 // with these, all entries up to this number are exported
 }
 
@@ -36,7 +37,7 @@ func Unexported(from store.Reader, limit int) (b Batch, err error) {
 	if err != nil {
 		return b, err
 	}
-	b.upTo = all.Newest
+	b.from, b.upTo = all.Exported, all.Newest
 	for _, c := range chains {
 		if c.Newest <= all.Exported {
 			continue
@@ -61,8 +62,12 @@ func Unexported(from store.Reader, limit int) (b Batch, err error) {
 	return b, nil
 }
 
-// Exported notes that a batch was exported. It ends before an entry that was amended meanwhile, which is exported again.
+// Exported notes that a batch was exported. It ends before an entry that was amended meanwhile, which is exported again. If one before the
+// batch was, nothing is noted: the batch is exported again after it.
 func (l *Log) Exported(b Batch) {
+	if l.sum.Exported < b.from {
+		return
+	}
 	upTo := b.upTo
 	for i := range b.Entries {
 		e := &b.Entries[i]

@@ -94,6 +94,24 @@ func TestAmendedEntriesAreExportedAgain(t *testing.T) {
 	}
 }
 
+// An entry that was exported, and is amended while later ones of other namespaces are, is exported again.
+func TestAmendedEntriesBeforeABatchAreExportedAgain(t *testing.T) {
+	s := newShard(t)
+	many := Entry{Action: task.DeadReplayed, By: task.Author{Name: "x"}, Call: 7, Tasks: 2}
+	s.append(many)
+	s.exported(s.batch(10))
+	s.append(Entry{Action: task.QueuePut, Namespace: "b", By: task.Author{Name: "y"}})
+	b := s.batch(10)
+	s.append(many) // during
+	s.exported(b)
+	if b = s.batch(10); names(b) != "1x 2y " || b.Entries[0].Tasks != 4 {
+		t.Errorf("after an amendment %q wait", names(b))
+	}
+	if s.exported(b); !s.batch(10).IsEmpty() {
+		t.Errorf("in the end %q wait", names(s.batch(10)))
+	}
+}
+
 // Entries that wait are kept a week longer than others, in a log of which some were exported, and are looked at once an hour.
 func TestEntriesThatWaitAreHeld(t *testing.T) {
 	for what, c := range map[string]struct {
