@@ -87,8 +87,10 @@ func (r reading) unary(handle grpc.MethodHandler) grpc.MethodHandler {
 func (a *Answer) read(ctx context.Context, held int64, call func(context.Context) (any, error)) (answer any, lacks int64, err error) {
 	before := a.size() - held
 	b := &building{spare: held}
-	answer, err = call(task.WithRoom(ctx, func(n int) bool { return b.take(ctx, a.memory.reads, int64(n)) }))
-	a.held = append(a.held, b.end()...)
+	func() {
+		defer func() { a.held = append(a.held, b.end()...) }() // also when the call panics, from which its caller recovers
+		answer, err = call(task.WithRoom(ctx, func(n int) bool { return b.take(ctx, a.memory.reads, int64(n)) }))
+	}()
 	m, ok := answer.(proto.Message)
 	if err != nil || !ok {
 		a.shrink(before)

@@ -137,3 +137,24 @@ func TestReadsEndWithoutMemory(t *testing.T) {
 		})
 	}
 }
+
+// What a call has read is given back although it panics.
+func TestReadsThatPanic(t *testing.T) {
+	m := NewMemory()
+	ctx, a := m.Begin(t.Context())
+	ctx, _ = callinfo.Begin(ctx, task.InterfaceGRPC, "test")
+	func() {
+		defer func() { _ = recover() }()
+		_, _ = reading(true).unary(func(_ any, ctx context.Context, _ func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			task.RoomOf(ctx)(1 << 20)
+			if now, _, _ := m.InUse(); now == 0 {
+				t.Error("nothing is held while the call reads")
+			}
+			panic("in a handler")
+		})(nil, ctx, func(any) error { return nil }, nil)
+	}()
+	a.Release()
+	if now, _, _ := m.InUse(); now != 0 {
+		t.Errorf("%d bytes are in use in the end", now)
+	}
+}
