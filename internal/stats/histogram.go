@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"math"
 	"sort"
 	"time"
 )
@@ -36,6 +37,14 @@ func (e *extent) add(o extent) {
 		e.Least = o.Least
 	}
 	e.Most = max(e.Most, o.Most)
+}
+
+// of returns the extent of n durations: any, if it is unknown, as in what an older node sends.
+func (e extent) of(n uint64) extent {
+	if n > 0 && e.Least == 0 {
+		return extent{Least: 1, Most: math.MaxInt64}
+	}
+	return e
 }
 
 // stepHistogram is a histogram of the events of one step of time.
@@ -87,7 +96,7 @@ func (h *Histogram) Add(o *Histogram) {
 		h.Buckets[i] += n
 	}
 	h.Sum += o.Sum
-	h.Extent.add(o.Extent)
+	h.Extent.add(o.Extent.of(o.Count()))
 }
 
 // Count returns the number of durations.
@@ -113,7 +122,8 @@ func meanOf(sum time.Duration, n uint64) time.Duration {
 // Quantile returns about the duration that a fraction q of all, 0 to 1, does not exceed, interpolating within its
 // bucket and between the least and the most of all. It returns 0 if there are none.
 func (h *Histogram) Quantile(q float64) time.Duration {
-	return min(max(quantileOf(h.Buckets[:], Bounds[:], q), h.Extent.Least), h.Extent.Most)
+	e := h.Extent.of(h.Count())
+	return min(max(quantileOf(h.Buckets[:], Bounds[:], q), e.Least), e.Most)
 }
 
 // quantileOf returns a quantile of buckets, of which there is one more than bounds: the last bound if it lies beyond.

@@ -51,7 +51,7 @@ func (h *LogHistogram) Add(o *LogHistogram) {
 		h.N[i] += n
 	}
 	h.Sum += o.Sum
-	h.Extent.add(o.Extent)
+	h.Extent.add(o.Extent.of(o.Count()))
 }
 
 // Count returns the number of durations.
@@ -62,7 +62,8 @@ func (h *LogHistogram) Mean() time.Duration { return meanOf(h.Sum, h.Count()) }
 
 // Quantile is like Histogram.Quantile.
 func (h *LogHistogram) Quantile(q float64) time.Duration {
-	return min(max(quantileOf(h.N[:], LogBounds[:], q), h.Extent.Least), h.Extent.Most)
+	e := h.Extent.of(h.Count())
+	return min(max(quantileOf(h.N[:], LogBounds[:], q), e.Least), e.Most)
 }
 
 // Shown returns the buckets from the first to the last that is not empty: the index of the first, and their counts.

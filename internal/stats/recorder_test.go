@@ -491,6 +491,26 @@ func TestQuantilesAreWithinWhatWasSeen(t *testing.T) {
 	}
 }
 
+// A histogram whose extent is unknown, from an older node, bounds no quantiles: not its own, and not of a sum.
+func TestQuantilesWithoutAnExtent(t *testing.T) {
+	var old, sum Histogram
+	old.add(4 * time.Second)
+	old.Extent = extent{}
+	sum.add(time.Millisecond)
+	sum.Add(&old)
+	var oldLog, sumLog LogHistogram
+	oldLog.N[logBucketOf(4*time.Second)] = 1
+	sumLog.N[logBucketOf(time.Millisecond)] = 1
+	sumLog.Extent.observe(time.Millisecond)
+	sumLog.Add(&oldLog)
+	for name, h := range map[string]interface{ Quantile(float64) time.Duration }{"old": &old, "sum": &sum, "old by type": &oldLog,
+		"sum by type": &sumLog} {
+		if got := h.Quantile(1); got < 4*time.Second || got > 6*time.Second {
+			t.Errorf("%s: the longest is %v, want about 4s", name, got)
+		}
+	}
+}
+
 // BenchmarkRecord measures the three events of a task's life, in rounds of a hundred.
 func BenchmarkRecord(b *testing.B) {
 	recorder := New(dawn)
