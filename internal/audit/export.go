@@ -17,6 +17,9 @@ const holdFor = 7 * 24 * time.Hour
 // holdCheck is how often entries that are held are looked at again.
 const holdCheck = time.Hour
 
+// batchBytes bounds the stored size of a batch, unless its first entry is larger. A collector takes up to 4 MiB over gRPC.
+const batchBytes = 1 << 20
+
 // Batch is a part of a log, oldest first.
 type Batch struct {
 	Entries []Entry
@@ -27,7 +30,7 @@ type Batch struct {
 // IsEmpty reports whether there is nothing to export, nor to note.
 func (b Batch) IsEmpty() bool { return b.upTo == 0 }
 
-// Unexported returns the oldest entries that wait to be exported, up to limit. Damaged ones are left out, which Check reports.
+// Unexported returns the oldest entries that wait to be exported, up to limit and batchBytes. Damaged ones are left out, which Check reports.
 func Unexported(from store.Reader, limit int) (b Batch, err error) {
 	all, err := readSum(from)
 	if err != nil || all.Exported >= all.Newest {
@@ -38,25 +41,30 @@ func Unexported(from store.Reader, limit int) (b Batch, err error) {
 		return b, err
 	}
 	b.from, b.upTo = all.Exported, all.Newest
+	sizes := map[uint64]int{} // by number
 	for _, c := range chains {
 		if c.Newest <= all.Exported {
 			continue
 		}
-		n := 0
+		n, bytes := 0, 0
 		from.Scan(entryKey(c.ns, all.Exported+1), entryKey(c.ns, math.MaxUint64), func(k, v []byte) bool {
 			seq := seqOf(k)
-			if n == limit || seq > b.upTo {
+			if n > limit || n > 1 && bytes > batchBytes || seq > b.upTo { // one more than fits shows that there are more
 				return false
 			}
 			if e, bad := decodeEntry(seq, v); bad == nil {
-				b.Entries, n = append(b.Entries, e), n+1
+				b.Entries, sizes[seq] = append(b.Entries, e), len(v)
+				n, bytes = n+1, bytes+len(v)
 			}
 			return true
 		})
 		slices.SortFunc(b.Entries, func(x, y Entry) int { return cmp.Compare(x.Seq, y.Seq) })
-		if len(b.Entries) >= limit {
-			b.Entries = b.Entries[:limit]
-			b.upTo = b.Entries[limit-1].Seq
+		bytes = 0
+		for i := range b.Entries {
+			if bytes += sizes[b.Entries[i].Seq]; i > 0 && (i == limit || bytes > batchBytes) {
+				b.Entries, b.upTo = b.Entries[:i], b.Entries[i-1].Seq
+				break
+			}
 		}
 	}
 	return b, nil

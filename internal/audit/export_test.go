@@ -2,6 +2,7 @@ package audit
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -146,6 +147,22 @@ func TestEntriesThatWaitAreHeld(t *testing.T) {
 		if n := left(DefaultKeep + holdFor + time.Minute); n != 0 {
 			t.Errorf("%s: in the end there are %d entries", what, n)
 		}
+	}
+}
+
+// A batch has a bounded size, so that a collector takes it, and at least one entry.
+func TestLargeEntriesAreExportedInSmallBatches(t *testing.T) {
+	s := newShard(t)
+	for i, size := range []int{2 << 20, 300 << 10, 300 << 10, 300 << 10, 300 << 10, 2 << 20, 0} {
+		s.append(Entry{Action: task.QueuePut, Namespace: []string{"", "b"}[i/2%2], By: task.Author{Name: "x"},
+			After: []byte(`"` + strings.Repeat("z", size) + `"`)})
+	}
+	for _, want := range []string{"1x ", "2x 3x 4x ", "5x ", "6x ", "7x ", ""} {
+		b := s.batch(10)
+		if names(b) != want {
+			t.Errorf("a batch has %q, want %q", names(b), want)
+		}
+		s.exported(b)
 	}
 }
 

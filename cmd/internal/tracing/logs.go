@@ -110,6 +110,9 @@ func rejectedOf(err error, records int) (rejected int, final bool) {
 	if answer, ok := strings.CutPrefix(text, "failed to send logs to "); ok {
 		_, code, _ = strings.Cut(answer, ": ")
 	}
+	if records == 1 && strings.HasPrefix(code, "ResourceExhausted ") && strings.Contains(code, "larger than max") {
+		return 1, true // of several, each alone may fit
+	}
 	if code, _, _ = strings.Cut(code, " "); slices.Contains([]string{"400", "413", "500", "InvalidArgument", "Internal"}, code) {
 		return records, true
 	}

@@ -187,6 +187,21 @@ func TestRejectedBatches(t *testing.T) {
 	}
 }
 
+// A record that is too large for a collector over gRPC is rejected for good; several that are too large together are not.
+func TestTooLargeForACollector(t *testing.T) {
+	large := status.Error(codes.ResourceExhausted, "grpc: received message larger than max (5000000 vs. 4194304)")
+	for _, c := range []struct {
+		err     error
+		records int
+		want    int
+	}{{large, 1, 1}, {large, 2, 0}, {status.Error(codes.ResourceExhausted, "slow down"), 1, 0},
+		{status.Error(codes.Unavailable, "larger than max"), 1, 0}} {
+		if n, final := rejectedOf(c.err, c.records); n != c.want || final != (c.want > 0) {
+			t.Errorf("%v of %d records: %d are rejected, for good: %t", c.err, c.records, n, final)
+		}
+	}
+}
+
 // Log records are exported only if a variable for them, or for all signals, asks for it. Invalid settings are refused
 // by name, and reveal nothing.
 func TestLogSettings(t *testing.T) {
