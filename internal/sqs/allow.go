@@ -38,21 +38,25 @@ func checkAllow(value string) error {
 
 // mayRedrive rejects a redrive policy whose dead-letter queue does not allow the request's queue as a source.
 func (x *exchange) mayRedrive(target *queues.Queue, value string) error {
-	var a allow
-	policy := attributeOf(&target.Config, "RedriveAllowPolicy")
-	if policy == "" || json.Unmarshal([]byte(policy), &a) != nil || a.Permission == "allowAll" {
-		return nil
-	}
 	own := x.in.QueueName // of CreateQueue
 	if own == "" {
 		own, _ = x.queueName()
 	}
-	named := slices.ContainsFunc(a.Sources, func(arn string) bool {
-		name, _ := queueOfARN(arn)
-		return name == own
-	})
-	if a.Permission == "byQueue" && named {
+	if allows(target, own) {
 		return nil
 	}
 	return wire.BadValue(value, "RedrivePolicy", "Queue does not have permissions to redrive on the dead letter target.")
+}
+
+// allows reports whether a dead-letter queue takes messages of a source.
+func allows(target *queues.Queue, source string) bool {
+	var a allow
+	policy := attributeOf(&target.Config, "RedriveAllowPolicy")
+	if policy == "" || json.Unmarshal([]byte(policy), &a) != nil || a.Permission == "allowAll" {
+		return true
+	}
+	return a.Permission == "byQueue" && slices.ContainsFunc(a.Sources, func(arn string) bool {
+		name, _ := queueOfARN(arn)
+		return name == source
+	})
 }

@@ -136,7 +136,8 @@ func (x *exchange) redrive(q *queues.Queue, p redrive, got []broker.Claimed) (le
 		}
 		ctx := task.WithoutScope(x.ctx)
 		target, found, err := x.Core.Queue(ctx, name)
-		if err != nil || !found { // it was deleted, or can't be read now
+		if err != nil || !found || isFIFO(&target.Config) != isFIFO(&q.Config) || !allows(&target, q.Name) {
+			// it can't be read now, or was deleted, created again as another one, or closed to this source
 			left = append(left, *c)
 			continue
 		}

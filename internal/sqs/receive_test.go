@@ -46,10 +46,17 @@ func (c *settling) Settle(_ context.Context, calls []broker.Settle) []broker.Set
 // A message leaves its queue only once the dead-letter queue has it; until then receivers get it, and the other
 // messages of the receive are moved.
 func TestRedriveRefused(t *testing.T) {
+	const byQueue = `{"redrivePermission":"byQueue","sourceQueueArns":["arn:aws:sqs:us-east-1:000000000000:`
 	for name, c := range map[string]struct {
-		gone bool
-		err  error
+		gone  bool
+		notes map[string]string // of the dead-letter queue
+		err   error
 	}{
+		"of another type":        {notes: map[string]string{noteAttribute + "FifoQueue": "true"}},
+		"closed":                 {notes: map[string]string{noteAttribute + "RedriveAllowPolicy": `{"redrivePermission":"denyAll"}`}},
+		"open to another source": {notes: map[string]string{noteAttribute + "RedriveAllowPolicy": byQueue + `other"]}`}},
+		"open to this source, full": {notes: map[string]string{noteAttribute + "RedriveAllowPolicy": byQueue + `mail"]}`},
+			err: &task.Error{Code: task.CodeQueueFull}},
 		"full":        {err: &task.Error{Code: task.CodeQueueFull}},
 		"unavailable": {err: task.Unavailable(0, "a shard has no leader")},
 		"not allowed": {err: &task.Error{Code: task.CodePermissionDenied}},
@@ -58,6 +65,7 @@ func TestRedriveRefused(t *testing.T) {
 		"gone":        {gone: true},
 	} {
 		core := &settling{gone: c.gone, refusals: map[string]error{"refused": c.err}}
+		core.q.Config.Annotations = c.notes
 		x := exchange{Handler: New(Config{Core: core}), ctx: t.Context(), r: httptest.NewRequest("POST", "http://pawl/", nil)}
 		var got []broker.Claimed
 		var holds []broker.Hold
@@ -71,7 +79,7 @@ func TestRedriveRefused(t *testing.T) {
 			got, holds = append(got, m), append(holds, holdOf(&m))
 		}
 		wantLeft, wantMoved, wantEnded := "new refused", []string{"dead first", "dead last"}, []broker.Hold{holds[1], holds[3]}
-		if c.gone {
+		if c.err == nil {
 			wantLeft, wantMoved, wantEnded = "new first refused last", nil, nil
 		}
 		left, err := x.redrive(&queues.Queue{Name: "mail"}, redrive{Target: "arn:aws:sqs:us-east-1:000000000000:dead", Max: 3}, got)
