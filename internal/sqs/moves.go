@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -58,8 +59,15 @@ func (id moveID) handle(source string) string {
 	return base64.StdEncoding.EncodeToString(b)
 }
 
+// parseMoveHandle also takes the handles of earlier builds: the 22 hexadecimal digits of the random bytes, without a source.
 func parseMoveHandle(s string) (h moveHandle, ok bool) {
-	b, err := base64.StdEncoding.DecodeString(s)
+	var id moveID
+	random := id[copy(id[:], moveMark):]
+	b, err := hex.DecodeString(s)
+	if err == nil && copy(random, b) == len(random) && len(b) == len(random) {
+		return moveHandle{Task: id.String()}, true
+	}
+	b, err = base64.StdEncoding.DecodeString(s)
 	return h, err == nil && json.Unmarshal(b, &h) == nil && h.Task != ""
 }
 
@@ -83,7 +91,7 @@ type move struct {
 	operations []*broker.Operation
 }
 
-// movesOf returns the move tasks of a queue, newest first, that are among the last 1,000 operations.
+// movesOf returns the move tasks of a queue, or of any if it is "", newest first, that are among the last 1,000 operations.
 func (x *exchange) movesOf(queue string) (moves []*move, err error) {
 	const pages, most = 10, 100
 	known := map[moveID]*move{}
@@ -96,7 +104,7 @@ func (x *exchange) movesOf(queue string) (moves []*move, err error) {
 		for _, o := range page.Operations {
 			below = o.ID
 			r := o.Spec.Request
-			if !bytes.HasPrefix(r[:], moveMark) || o.Spec.Action != task.Move || o.Spec.Filter.Queue != queue {
+			if !bytes.HasPrefix(r[:], moveMark) || o.Spec.Action != task.Move || queue != "" && o.Spec.Filter.Queue != queue {
 				continue
 			}
 			id := moveID(r[:13])
@@ -262,11 +270,15 @@ func cancelMove(x *exchange) error {
 	if !ok {
 		return wire.ErrInvalidParameterValue.With("Value for parameter TaskHandle is invalid.")
 	}
-	source, err := x.moveQueue("SourceArn", h.Source)
-	if err != nil {
-		return err
+	queue := "" // any
+	if h.Source != "" {
+		source, err := x.moveQueue("SourceArn", h.Source)
+		if err != nil {
+			return err
+		}
+		queue = source.Name
 	}
-	moves, err := x.movesOf(source.Name)
+	moves, err := x.movesOf(queue)
 	if err != nil {
 		return err
 	}
@@ -275,6 +287,9 @@ func cancelMove(x *exchange) error {
 		return wire.ErrResourceNotFound.With("Task does not exist.")
 	}
 	m := moves[at]
+	if _, err := x.named(m.operations[0].Spec.Filter.Queue); err != nil {
+		return err
+	}
 	if m.status() != "RUNNING" {
 		return wire.ErrUnsupportedOperation.With("Only active tasks can be cancelled.")
 	}

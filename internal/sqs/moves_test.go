@@ -3,6 +3,7 @@ package sqs
 import (
 	"context"
 	"encoding/base64"
+	"encoding/hex"
 	"net/http/httptest"
 	"regexp"
 	"strings"
@@ -42,6 +43,10 @@ func TestCancelMove(t *testing.T) {
 	base := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
 	for _, c := range []struct{ what, handle, want string }{
 		{"its handle", id.handle(arn + "dead"), "<nil>"},
+		{"its handle of an earlier build", hex.EncodeToString(id[len(moveMark):]), "<nil>"},
+		{"one digit less", hex.EncodeToString(id[len(moveMark):])[1:], "InvalidParameterValue: Value for parameter TaskHandle is invalid."},
+		{"one byte more", hex.EncodeToString(id[len(moveMark)-1:]), "InvalidParameterValue: Value for parameter TaskHandle is invalid."},
+		{"another one of an earlier build", strings.Repeat("0", 22), "ResourceNotFoundException: Task does not exist."},
 		{"that of another task", newMoveID().handle(arn + "dead"), "ResourceNotFoundException: Task does not exist."},
 		{"that of a task of another queue", id.handle(arn + "to"), "ResourceNotFoundException: Task does not exist."},
 		{"that of a task of an unknown queue", id.handle(arn + "gone"),
