@@ -112,3 +112,23 @@ func TestManyKeysEnd(t *testing.T) {
 		t.Errorf("%d keys are left, want only the one that was set again", n)
 	}
 }
+
+// An older idempotency key makes a repeat only of a task that has the same key.
+func TestOlderKeys(t *testing.T) {
+	w := NewWorld(t)
+	w.PutQueue("default", task.DefaultSettings(), false)
+	older := task.Spec{Key: "a", IdempotencyKey: "older", IdempotencyTTL: time.Minute}
+	if !w.keyedTask(older) {
+		t.Error("the first task is a repeat")
+	}
+	for _, c := range []struct {
+		key, idempotency, older string
+		want                    bool // new
+	}{{"a", "newer", "older", false}, {"b", "newer", "older", true}, {"a", "newest", "unused", true}, {"b", "newer", "older", false},
+		{"b", "older", "", false}} {
+		s := task.Spec{Key: c.key, IdempotencyKey: c.idempotency, OlderKey: c.older, IdempotencyTTL: time.Minute}
+		if got := w.keyedTask(s); got != c.want {
+			t.Errorf("%+v: it is new: %v", c, got)
+		}
+	}
+}

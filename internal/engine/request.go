@@ -26,7 +26,13 @@ func (q *request) earlier() (Accepted, error) {
 		if key == "" {
 			continue
 		}
-		if a, err := q.byIdempotencyKey(key); a.Duplicate || err != nil {
+		a, err := q.byIdempotencyKey(key)
+		if a.Duplicate && key == n.OlderKey { // in a scope that was larger, perhaps: there it may be of another key
+			if x, gone := r.Exec(n.Namespace, a.ID); gone != nil || x.Key != n.Key {
+				continue
+			}
+		}
+		if a.Duplicate || err != nil {
 			return a, err
 		}
 	}
