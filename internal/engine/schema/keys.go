@@ -151,6 +151,7 @@ const (
 	OnStep                                 // the last step for an operation is forgotten
 	OnNotification                         // a notice for webhooks is due, or its pause is over
 	OnForgotten                            // the remains of forgotten tasks are deleted
+	_                                      // formerly an idempotency key that was renewed
 	OnKey                                  // idempotency keys expire
 	OnRequest                              // request ids expire
 )
