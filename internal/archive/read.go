@@ -80,7 +80,14 @@ func (f File) Records() iter.Seq2[Found, error] { return f.records(0) }
 
 func (f File) records(from int64) iter.Seq2[Found, error] {
 	return func(yield func(Found, error) bool) {
-		file, err := os.Open(f.path)
+		info, err := os.Lstat(f.path) // a pipe would block, and a link may lead anywhere
+		if err == nil && !info.Mode().IsRegular() {
+			err = fmt.Errorf("%s: is not a regular file", f.path)
+		}
+		var file *os.File
+		if err == nil {
+			file, err = os.Open(f.path)
+		}
 		if errors.Is(err, os.ErrNotExist) {
 			return
 		}

@@ -110,15 +110,19 @@ func TestUnreadableFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, open(t, Config{Dir: dir}), noon, lineOf(t, Record{ID: id(1), Namespace: "team"}))
+	if err := os.Symlink("a@dead-1.jsonl", filepath.Join(dir, "b@dead-1.jsonl")); err != nil {
+		t.Fatal(err)
+	}
 	got, damaged := read(t, dir)
-	if fmt.Sprint(got) != "[team 1]" || len(damaged) != 1 || !strings.Contains(damaged[0].Error(), "a@dead-1.jsonl") {
+	if fmt.Sprint(got) != "[team 1]" || len(damaged) != 2 || !strings.Contains(damaged[0].Error(), "a@dead-1.jsonl: is not a regular file") ||
+		!strings.Contains(damaged[1].Error(), "b@dead-1.jsonl: is not a regular file") {
 		t.Errorf("read %v, %v", got, damaged)
 	}
 	files, err := FilesIn(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	gone := files[1]
+	gone := files[2]
 	if err := os.Remove(gone.path); err != nil {
 		t.Fatal(err)
 	}
