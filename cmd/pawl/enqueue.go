@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/pawlq/pawl"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
@@ -271,6 +272,7 @@ func (a *app) enqueueMany(ctx context.Context, client *pawl.Client, raw pawl.Raw
 	bar := a.Progress("enqueued", n)
 	defer bar.Done()
 	var refused error
+	all := &pawlv1.EnqueueBatchResponse{}
 	for sent := 0; sent < n; {
 		items := make([]pawl.Item, min(batch, n-sent))
 		for i := range items {
@@ -285,21 +287,52 @@ func (a *app) enqueueMany(ctx context.Context, client *pawl.Client, raw pawl.Raw
 				fmt.Fprintln(a.Out, e.Ref.ID)
 			}
 		}
+		all.Results = append(all.Results, a.resultsOf(answers)...)
 		if err != nil || refused != nil {
-			return errors.Join(a.printMany(), cmp.Or(err, refused))
+			return errors.Join(a.printMany(all), cmp.Or(err, refused))
 		}
 		sent += len(items)
 		bar.Set(sent)
 	}
-	return a.printMany()
+	return a.printMany(all)
 }
 
 // printMany prints the results of all batches for programs. People have them already.
-func (a *app) printMany() error {
+func (a *app) printMany(all *pawlv1.EnqueueBatchResponse) error {
 	if a.ForPeople() {
 		return nil
 	}
-	return a.PrintMessage(a.Answers(), nil)
+	return a.PrintMessage(all, nil)
+}
+
+// resultsOf returns the result of each item of a batch as the API answered it. What had no answer may have been sent
+// again by itself, so a batch can have several answers, or none.
+func (a *app) resultsOf(outcomes []pawl.Enqueued) []*pawlv1.EnqueueResult {
+	if a.ForPeople() {
+		return nil
+	}
+	tasks := map[string]*pawlv1.Enqueued{}
+	if said, ok := a.Answers().(*pawlv1.EnqueueBatchResponse); ok {
+		for _, r := range said.GetResults() {
+			tasks[r.GetTask().GetTaskId()] = r.GetTask()
+		}
+	}
+	results := make([]*pawlv1.EnqueueResult, len(outcomes))
+	for i, e := range outcomes {
+		results[i] = &pawlv1.EnqueueResult{}
+		if e.Err == nil {
+			results[i].Task = tasks[e.Ref.ID]
+			continue
+		}
+		results[i].Error = &pawlv1.Error{Code: string(pawltype.ErrUnavailable), Message: cli.OneLine(e.Err)}
+		if own, ok := errors.AsType[*pawltype.Error](e.Err); ok {
+			results[i].Error = &pawlv1.Error{Code: string(own.Code), Message: own.Message, Reason: own.Reason, Field: own.Field}
+			if own.RetryAfter > 0 {
+				results[i].Error.RetryAfter = durationpb.New(own.RetryAfter)
+			}
+		}
+	}
+	return results
 }
 
 // waitFor waits until a task has ended. On a terminal it shows the task's state and how long it has waited.

@@ -79,10 +79,14 @@ func (a *App) Answer() proto.Message {
 }
 
 // Answers returns the answers of the last call as one: with the items of all of them if it was repeated. Otherwise the last counts.
+// It returns nil if no call was answered.
 func (a *App) Answers() proto.Message {
 	was := a.said()
 	was.mu.Lock()
 	defer was.mu.Unlock()
+	if was.last == nil {
+		return nil
+	}
 	all := proto.Clone(was.last)
 	proto.Reset(all)
 	for _, answer := range was.same {
