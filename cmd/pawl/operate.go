@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
@@ -78,6 +79,10 @@ func (a *app) operate(ctx context.Context, client *pawl.Client, o admin.Operatio
 		atLeast = "at least "
 	}
 	if flags.DryRun {
+		if o.Max > 0 {
+			said = proto.CloneOf(said)
+			said.Matched, said.IsLowerBound = matched, atLeast != ""
+		}
 		return a.printPreview(said, matched, atLeast, p, true, done)
 	}
 	if matched == 0 && !p.IsLowerBound {
