@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
+	"github.com/pawlq/pawl/pawltype"
 )
 
 // partOfID matches the beginning of an id, and its end too as in the web UI: 01a2267d…4fd301.
@@ -38,7 +40,10 @@ func (a *App) TaskID(ctx context.Context, client *pawl.Client, given string) (st
 		CreatedBefore: time.UnixMilli((first + 1) << unknown).Add(repeatSlack)}
 	var found []string
 	searched := 0
-	for t, err := range Known(a.Admin(client).Tasks().List(ctx, f)) {
+	for t, err := range a.Admin(client).Tasks().List(ctx, f) {
+		if _, incomplete := errors.AsType[*pawltype.IncompleteError](err); incomplete { // what is missing may match too
+			return "", fmt.Errorf("task %q: a part of the cluster does not answer: give the whole id", given)
+		}
 		if err != nil {
 			return "", err
 		}
