@@ -17,7 +17,7 @@ type ListFlags struct {
 
 // listed are what commands list, for the message that there is nothing.
 var listed = map[string]string{
-	"audit": "entries", "dlq archive ls": "archived dead letters", "dlq ls": "dead letters", "group ls": "groups", "group members": "members",
+	"audit": "entries", "dlq ls": "dead letters", "group ls": "groups", "group members": "members",
 	"marker ls": "markers", "ns ls": "namespaces", "operation ls": "operations", "queue ls": "queues", "schedule history": "ticks",
 	"schedule ls": "schedules", "task ls": "tasks", "token ls": "tokens", "type ls": "types", "webhook ls": "webhooks", "worker ls": "workers",
 }
