@@ -102,20 +102,39 @@ func keptAuthority(dir string, now time.Time) (p Pair, err error) {
 	return p, Replace(cert, p.Cert, 0o644)
 }
 
-// Lock waits until no other process changes the files of a directory, and keeps others from it until unlock is called. It leaves no file.
-func Lock(dir string) (unlock func(), err error) {
+// Lock waits until no other process changes the files of a directory, and keeps others from it until unlock is called. It leaves no file,
+// except on a network file system that can't lock a directory (EBADF of NFS).
+func Lock(dir string) (unlock func(), err error) { return lock(dir, flock) }
+
+func lock(dir string, try func(*os.File) error) (unlock func(), err error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	for err = syscall.EINTR; errors.Is(err, syscall.EINTR); {
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX) // #nosec G115 -- a small number
+	if err = try(f); errors.Is(err, syscall.EBADF) {
+		_ = f.Close()
+		// It stays: removed, it would be another one for those who wait for it.
+		if f, err = os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+			return nil, err
+		}
+		err = try(f)
 	}
 	if err != nil {
 		_ = f.Close()
 		return nil, fmt.Errorf("lock %q: %w", f.Name(), err)
 	}
 	return func() { _ = f.Close() }, nil
+}
+
+// lockFile is locked where the directory can't be.
+const lockFile = ".lock"
+
+// flock waits for a file's lock.
+func flock(f *os.File) (err error) {
+	for err = syscall.EINTR; errors.Is(err, syscall.EINTR); {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX) // #nosec G115 -- a small number
+	}
+	return err
 }
 
 // Replace writes a file that has its whole content as soon as it has its name.

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 )
 
@@ -164,5 +166,51 @@ func TestKeepServerAtTheSameTime(t *testing.T) {
 		if _, err := keptAuthority(dir, now); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Where a directory can't be locked, as on NFS, a file in it is. Elsewhere none is left.
+func TestLockWithoutDirectories(t *testing.T) {
+	for nfs, want := range map[bool]string{false: "", true: lockFile} {
+		dir := t.TempDir()
+		try := func(f *os.File) error {
+			if info, err := f.Stat(); err != nil || nfs && info.IsDir() {
+				return errors.Join(syscall.EBADF, err)
+			}
+			return flock(f)
+		}
+		unlock, err := lock(dir, try)
+		if err != nil {
+			t.Fatal(err)
+		}
+		locked := make(chan error)
+		go func() {
+			second, err := lock(dir, try)
+			if err == nil {
+				second()
+			}
+			locked <- err
+		}()
+		select {
+		case err := <-locked:
+			t.Errorf("nfs %v: it is locked twice, %v", nfs, err)
+		default:
+		}
+		unlock()
+		if err := <-locked; err != nil {
+			t.Error(err)
+		}
+		names := ""
+		left, _ := os.ReadDir(dir)
+		for _, e := range left {
+			names += e.Name()
+		}
+		if names != want {
+			t.Errorf("nfs %v: left is %q, want %q", nfs, names, want)
+		}
+	}
+	refused := errors.New("refused")
+	if _, err := lock(t.TempDir(), func(*os.File) error { return refused }); !errors.Is(err, refused) {
+		t.Errorf("another error: %v", err)
 	}
 }
