@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -52,6 +53,15 @@ type archived struct {
 	archivedAt, created, ended time.Time
 }
 
+// Read reads the dead letter again.
+func (a archived) Read() (archive.Record, error) {
+	r, err := a.Place.Read()
+	if err == nil && r.ID != a.id {
+		err = fmt.Errorf("%s: the file has changed: repeat the command", a.Place)
+	}
+	return r, err
+}
+
 // read finds the dead letters of a namespace, or of all if it is "". What is damaged is named on standard error and
 // left out; whole says that nothing was.
 func (r *archives) read(a *app, ns string, found func(archived)) (whole bool, err error) {
@@ -65,6 +75,9 @@ func (r *archives) read(a *app, ns string, found func(archived)) (whole bool, er
 			return false, fmt.Errorf("--from: %w", err)
 		}
 		files = append(files, some...)
+	}
+	if len(files) == 0 {
+		return false, fmt.Errorf("--from: no file of an archive in %s", strings.Join(r.from, ", "))
 	}
 	whole = true
 	for _, f := range files {
@@ -118,8 +131,10 @@ func newArchiveLs(a *app) *cobra.Command {
 		}{[]archive.Record{}}
 		for _, at := range newest {
 			r, err := at.Read()
-			if err != nil {
-				return err
+			if err != nil { // its node has removed the file meanwhile, or writes a new one
+				fmt.Fprintln(a.Err, text.Printable(err.Error()))
+				whole = false
+				continue
 			}
 			shown.Items = append(shown.Items, r)
 		}
@@ -158,7 +173,9 @@ func newArchiveRestore(a *app) *cobra.Command {
 		Long: `Enqueue archived dead letters again, as new tasks that are due now, in the order in which they were first
 enqueued. Give ids, --queue, or --all; only those of your namespace are restored. The header restored_from
 of a new task names the old one. A dead letter is restored once within a year: if it was restored before,
-the command prints the id of that task. What can't be restored is named, and the others are restored.`,
+the command prints the id of that task. What can't be restored is named, and the others are restored. A task
+that is still there, as a dead letter or replayed, is not restored. At a refusal that passes, such as a full
+queue, the command ends, so that no task overtakes an earlier one of its key: repeat it later.`,
 		Example: "  pawl dlq archive restore --from /var/lib/pawl 0199f3c2-…\n  pawl dlq archive restore --from n1/archive --from n2/archive " +
 			"--queue mail --dry-run",
 	}
@@ -184,6 +201,9 @@ the command prints the id of that task. What can't be restored is named, and the
 		}
 		if r.results != nil {
 			err = errors.Join(r.print(), err)
+		}
+		if err == nil && len(r.results) == 0 {
+			return errors.New("no archived dead letter matches: nothing was restored")
 		}
 		if err == nil && (!whole || r.failed) {
 			return cli.ErrSilent
@@ -230,6 +250,7 @@ func (r *restoring) choose(ctx context.Context, from *archives, ids []string) (w
 	if err != nil {
 		return false, err
 	}
+	r.results = []restoredView{}
 	for _, id := range slices.Sorted(maps.Keys(wanted)) {
 		if _, ok := found[id]; !ok {
 			r.add(archived{id: id}, "", false, fmt.Errorf("not in these archives, or not in namespace %q", me.Namespace))
@@ -260,29 +281,72 @@ const (
 	restoreBytes = 2 << 20
 )
 
-// restore restores what was chosen. A batch without an answer ends it: the next ones might overtake it, and a key's order would be lost.
+// lane is a queue and a key: the tasks of one may have to run in their order.
+type lane struct{ queue, key string }
+
+// restoreBatch is what is sent at once: of each lane one task, since a broker may accept the second and refuse the first.
+type restoreBatch struct {
+	chosen []archived
+	items  []pawl.Item
+	lanes  map[lane]bool
+	size   int
+}
+
+// fits reports whether the batch has room for one more.
+func (b *restoreBatch) fits(s *pawlv1.TaskSpec) bool {
+	return len(b.items) == 0 || len(b.items) < restoreTasks && b.size+proto.Size(s) <= restoreBytes &&
+		(s.Key == nil || !b.lanes[lane{s.GetQueue(), s.GetKey()}])
+}
+
+func (b *restoreBatch) add(one archived, s *pawlv1.TaskSpec) {
+	if b.lanes == nil {
+		b.lanes = map[lane]bool{}
+	}
+	b.chosen, b.items, b.size = append(b.chosen, one), append(b.items, view.Item(s)), b.size+proto.Size(s)
+	b.lanes[lane{s.GetQueue(), s.GetKey()}] = true
+}
+
+// restore restores what was chosen. It ends at the first refusal that passes: the next tasks might overtake the refused
+// one, and a key's order would be lost.
 func (r *restoring) restore(ctx context.Context) error {
+	before := len(r.results)
 	queues := map[string]error{}
-	var batch []archived
-	var items []pawl.Item
-	size := 0
-	for i, one := range r.chosen {
-		spec, err := r.read(ctx, one, queues)
-		if err != nil {
-			r.add(one, "", false, err)
-		} else {
-			batch, items, size = append(batch, one), append(items, view.Item(spec)), size+proto.Size(spec)
+	b := &restoreBatch{}
+	err := func() error {
+		for _, one := range r.chosen {
+			spec, err := r.read(ctx, one, queues)
+			switch {
+			case err != nil && passes(err):
+				return err
+			case err != nil:
+				r.add(one, "", false, err)
+				continue
+			}
+			if !b.fits(spec) {
+				if err := r.send(ctx, b); err != nil {
+					return err
+				}
+			}
+			b.add(one, spec)
 		}
-		if len(batch) < restoreTasks && size < restoreBytes && i < len(r.chosen)-1 {
-			continue
-		}
-		if err := r.send(ctx, batch, items); err != nil {
-			return fmt.Errorf("%d of %d dead letters were not tried; repeat the command, which restores each once: %w", len(r.chosen)-1-i,
-				len(r.chosen), err)
-		}
-		batch, items, size = nil, nil, 0
+		return r.send(ctx, b)
+	}()
+	if err != nil {
+		return fmt.Errorf("%d of %d dead letters were not tried; repeat the command, which restores each once: %w",
+			len(r.chosen)-(len(r.results)-before), len(r.chosen), err)
 	}
 	return nil
+}
+
+// passes reports whether the same request may succeed later.
+func passes(err error) bool {
+	for _, code := range []error{pawltype.ErrQueueFull, pawltype.ErrRateLimited, pawltype.ErrUnavailable, pawltype.ErrClosed,
+		context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, code) {
+			return true
+		}
+	}
+	return false
 }
 
 // read reads a dead letter and returns the request that restores it. A task without a queue would create one, with default settings.
@@ -297,6 +361,12 @@ func (r *restoring) read(ctx context.Context, one archived, queues map[string]er
 	if missing != nil {
 		return nil, missing
 	}
+	switch there, err := r.client.Task(ctx, one.id); {
+	case err == nil && there.State != pawltype.StateDiscarded: // it has been replayed, or is not removed yet
+		return nil, fmt.Errorf("the task is still there, and is %s: it would run twice", there.State)
+	case err != nil && !errors.Is(err, pawltype.ErrNotFound):
+		return nil, err
+	}
 	record, err := one.Read()
 	if err != nil {
 		return nil, err
@@ -304,11 +374,36 @@ func (r *restoring) read(ctx context.Context, one archived, queues map[string]er
 	if record.Parent != nil {
 		fmt.Fprintf(r.Err, "%s is restored without the result of the task that it followed\n", one.id)
 	}
-	return restoredSpec(&record)
+	spec, err := restoredSpec(&record)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range fitHeaders(spec.Headers) {
+		fmt.Fprintf(r.Err, "%s is restored without the header %s: the task has the maximum of headers\n", one.id, name)
+	}
+	return spec, nil
 }
 
-// send enqueues a batch.
-func (r *restoring) send(ctx context.Context, batch []archived, items []pawl.Item) error {
+// fitHeaders removes the headers of a restoration if there are too many with them, and returns their names.
+func fitHeaders(headers map[string]string) (removed []string) {
+	limits := task.DefaultLimits()
+	for _, name := range []string{headerRestoredKey, headerRestoredFrom} {
+		size := 0
+		for k, v := range headers {
+			size += len(k) + len(v)
+		}
+		if _, has := headers[name]; has && (len(headers) > limits.Headers || size > limits.HeaderBytes) {
+			delete(headers, name)
+			removed = append(removed, name)
+		}
+	}
+	return removed
+}
+
+// send enqueues a batch, and empties it. It returns an error if the next one must not be sent.
+func (r *restoring) send(ctx context.Context, b *restoreBatch) error {
+	batch, items := b.chosen, b.items
+	*b = restoreBatch{}
 	if r.dryRun {
 		for _, one := range batch {
 			r.add(one, "", false, nil)
@@ -319,6 +414,9 @@ func (r *restoring) send(ctx context.Context, batch []archived, items []pawl.Ite
 	for i, result := range results {
 		if result.Err != nil {
 			r.add(batch[i], "", false, result.Err)
+			if passes(result.Err) {
+				err = cmp.Or(err, result.Err)
+			}
 			continue
 		}
 		r.add(batch[i], result.Ref.ID, result.Ref.Duplicate, nil)
@@ -350,6 +448,7 @@ func (r *restoring) print() error {
 const (
 	headerRestoredFrom = "restored_from"            // its id
 	headerRestoredKey  = "restored_idempotency_key" // its idempotency key, if it had one
+	restoredPrefix     = "restored:"                // of its idempotency key, before the id
 	restoredOnce       = task.MaxHold
 )
 
@@ -364,11 +463,13 @@ func restoredSpec(r *archive.Record) (*pawlv1.TaskSpec, error) {
 	if s.Headers == nil {
 		s.Headers = map[string]string{}
 	}
-	s.Headers[headerRestoredFrom] = r.ID
-	if r.IdempotencyKey != "" {
+	// A restored task that died too keeps the first key: its own is derived.
+	before, again := s.Headers[headerRestoredFrom]
+	if r.IdempotencyKey != "" && !(again && strings.HasSuffix(r.IdempotencyKey, restoredPrefix+before)) {
 		s.Headers[headerRestoredKey] = r.IdempotencyKey
 	}
-	once := "restored:" + r.ID
+	s.Headers[headerRestoredFrom] = r.ID
+	once := restoredPrefix + r.ID
 	if key := cmp.Or(s.GetKey(), s.GetUnique().GetKey()); key != "" {
 		once = task.Beside(key, once) // a queue in several shards takes no task with keys in different slots
 	}

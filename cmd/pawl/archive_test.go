@@ -249,3 +249,113 @@ func TestListOfArchives(t *testing.T) {
 		}
 	}
 }
+
+// A refusal that passes ends the command before a later task of the same key is sent; a repeat restores the others.
+func TestRestoreKeepsTheOrderOfKeys(t *testing.T) {
+	s := startServer(t, node.Config{InMemory: true})
+	defer s.stop()
+	s.run(cli.ExitDone, "queue", "set", "mail", "--max-length", "1")
+	var records []archive.Record
+	for n := 1; n <= 3; n++ {
+		r := record(n, "mail")
+		r.Key = "customer"
+		records = append(records, r)
+	}
+	dir := archivedIn(t, records...)
+	_, said := s.run(cli.ExitRefused, "dlq", "archive", "restore", "--from", dir, "--all")
+	if !strings.Contains(said, records[1].ID+": queue_full") || strings.Contains(said, records[2].ID) ||
+		!strings.Contains(said, "1 of 3 dead letters were not tried") || s.count("mail") != 1 {
+		t.Errorf("the queue has %d tasks, and the command says\n%s", s.count("mail"), said)
+	}
+	s.run(cli.ExitDone, "queue", "set", "mail", "--max-length", "10")
+	out, said := s.run(cli.ExitDone, "dlq", "archive", "restore", "--from", dir, "--all")
+	if strings.Count(out, "\n") != 3 || strings.Count(said, "was restored before") != 1 || s.count("mail") != 3 {
+		t.Errorf("a repeat prints %q, and the queue has %d tasks\n%s", out, s.count("mail"), said)
+	}
+}
+
+// What is sent at once has one task of each key, and few bytes.
+func TestRestoreBatches(t *testing.T) {
+	spec := func(queue string, key *string, size int) *pawlv1.TaskSpec {
+		return &pawlv1.TaskSpec{Queue: &queue, Key: key, Payload: make([]byte, size)}
+	}
+	a := new("a")
+	for _, c := range []struct {
+		first, next *pawlv1.TaskSpec
+		fits        bool
+	}{
+		{spec("q", a, 1), spec("q", a, 1), false}, {spec("q", a, 1), spec("p", a, 1), true}, {spec("q", a, 1), spec("q", new("b"), 1), true},
+		{spec("q", nil, 1), spec("q", nil, 1), true}, {spec("q", nil, restoreBytes/2), spec("q", nil, restoreBytes/2), false},
+		{spec("q", nil, restoreBytes/2), spec("q", nil, restoreBytes/2-100), true},
+	} {
+		b := &restoreBatch{}
+		if !b.fits(spec("q", nil, 2*restoreBytes)) {
+			t.Error("a task alone does not fit")
+		}
+		if b.add(archived{}, c.first); b.fits(c.next) != c.fits {
+			t.Errorf("%s %s after %s %s: want %v", c.next.GetQueue(), c.next.GetKey(), c.first.GetQueue(), c.first.GetKey(), c.fits)
+		}
+	}
+}
+
+// A task that the broker still has is not restored beside itself, and what matches nothing is an error.
+func TestNotRestored(t *testing.T) {
+	s := startServer(t, node.Config{InMemory: true})
+	defer s.stop()
+	there := record(1, "mail")
+	there.ID = s.tasks("mail")[0]
+	dir := archivedIn(t, there)
+	before := s.count("mail")
+	if _, said := s.run(cli.ExitRefused, "dlq", "archive", "restore", "--from", dir, "--all"); s.count("mail") != before ||
+		!strings.Contains(said, "the task is still there, and is ready") {
+		t.Errorf("%d tasks, were %d: %s", s.count("mail"), before, said)
+	}
+	out, said := s.run(cli.ExitRefused, "dlq", "archive", "restore", "--from", dir, "--queue", "none", "-o", "json")
+	if !strings.Contains(out, `"results": []`) || !strings.Contains(said, "no archived dead letter matches") {
+		t.Errorf("nothing matches: %s%s", out, said)
+	}
+	if _, said = s.run(cli.ExitRefused, "dlq", "archive", "restore", "--from", t.TempDir(), "--all"); !strings.Contains(said,
+		"no file of an archive in") {
+		t.Errorf("a directory without an archive: %s", said)
+	}
+}
+
+// A restored task that is restored again keeps the first idempotency key, and one with the maximum of headers loses
+// those of its restoration.
+func TestRestoredHeaders(t *testing.T) {
+	r := record(1, "mail")
+	r.IdempotencyKey = "first"
+	for n := 2; n <= 4; n++ {
+		spec, err := restoredSpec(&r)
+		if err != nil || spec.Headers["restored_from"] != r.ID || spec.Headers["restored_idempotency_key"] != "first" {
+			t.Fatalf("restored with %v, %v", spec, err)
+		}
+		r = record(n, "mail")
+		r.Headers, r.IdempotencyKey, r.Key = spec.Headers, spec.GetIdempotencyKey(), []string{"", "", "", "customer", ""}[n]
+	}
+	for n, want := range map[int]string{62: "[]", 63: "[restored_idempotency_key]", 64: "[restored_idempotency_key restored_from]"} {
+		headers := map[string]string{"restored_from": "1", "restored_idempotency_key": "2"}
+		for i := range n {
+			headers[fmt.Sprint(i)] = ""
+		}
+		if got := fitHeaders(headers); fmt.Sprint(got) != want || len(headers) > 64 {
+			t.Errorf("%d headers: removed %v, want %s", n, got, want)
+		}
+	}
+}
+
+// A record is not another one that took its place meanwhile.
+func TestChangedArchive(t *testing.T) {
+	files, err := archive.FilesIn(archivedIn(t, record(1, "mail")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for found := range files[0].Records() {
+		for id, want := range map[string]bool{found.ID: false, "another": true} {
+			_, err := archived{Place: found.Place, id: id}.Read()
+			if (err != nil && strings.Contains(err.Error(), "the file has changed")) != want {
+				t.Errorf("%s: %v", id, err)
+			}
+		}
+	}
+}
