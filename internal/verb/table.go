@@ -52,6 +52,12 @@ func (p *Parts) put(t *table, on part) {
 		p.byTable, p.byName = map[*table]part{}, map[string]func() Call{}
 	}
 	for name, call := range t.byName {
+		c := call()
+		if rule := c.Rule(); rule.Here {
+			continue
+		} else if rule.Where == EachNode && !c.(interface{ merges() bool }).merges() {
+			panic(fmt.Sprintf("%s: nothing merges the answers of the nodes", name))
+		}
 		if _, again := p.byTable[t]; p.byName[name] != nil && !again {
 			panic(fmt.Sprintf("two verbs are named %q", name))
 		}
@@ -74,7 +80,8 @@ func (p *Parts) Do(ctx context.Context, c Call) error {
 	return fmt.Errorf("nothing here runs the verb %q", c.Rule().Name)
 }
 
-// Named returns an empty call of a verb, for a request from another node; nil: no part has such a verb.
+// Named returns an empty call of a verb, for a request from another node; nil: no part has such a verb, or
+// only for this node.
 func (p *Parts) Named(name string) Call {
 	if call := p.byName[name]; call != nil {
 		return call()
@@ -82,5 +89,5 @@ func (p *Parts) Named(name string) Call {
 	return nil
 }
 
-// Names returns the names of all verbs, in no order.
+// Names returns the names of all verbs that other nodes may call, in no order.
 func (p *Parts) Names() []string { return slices.Collect(maps.Keys(p.byName)) }

@@ -33,6 +33,7 @@ type Rule struct {
 	// Patience is how long a call keeps looking for the leader of its shard; 0: as long as an election may take. A call of each node waits so
 	// long for one; 0: PartTime.
 	Patience time.Duration
+	Here     bool // for callers on the node that runs it; other nodes can't call it
 
 	table *table
 }
@@ -81,6 +82,8 @@ func New[P, Req, Resp any](to *Table[P], rule Rule, run func(on P, ctx context.C
 	switch {
 	case (rule.Where == Shard || rule.Where == Replica) && !sharded:
 		panic(fmt.Sprintf("%s: its request names no shard", rule.Name))
+	case rule.Where == System && sharded:
+		panic(fmt.Sprintf("%s: its request names a shard, and it runs at the system shard", rule.Name))
 	case rule.Where == Node && !toNode:
 		panic(fmt.Sprintf("%s: its request names no node", rule.Name))
 	}

@@ -54,7 +54,7 @@ func TestParts(t *testing.T) {
 	var one, two, others Table[node]
 	run := func(on node, _ context.Context, q onShard) (uint32, error) { return q.Shard + uint32(on), nil }
 	add, far := New(&one, Rule{Name: "add"}, run), New(&two, Rule{Name: "far"}, run)
-	away := New(&others, Rule{Name: "away"}, run)
+	away, local := New(&others, Rule{Name: "away"}, run), New(&one, Rule{Name: "local", Here: true}, run)
 	var parts Parts
 	one.On(3, &parts)
 	two.By(node(100), &parts)
@@ -62,14 +62,15 @@ func TestParts(t *testing.T) {
 		verb *Verb[onShard, uint32]
 		want uint32
 		err  string
-	}{{add, 5, ""}, {far, 102, ""}, {away, 0, `nothing here runs the verb "away"`}} {
+	}{{add, 5, ""}, {far, 102, ""}, {local, 5, ""}, {away, 0, `nothing here runs the verb "away"`}} {
 		got, err := c.verb.CallHere(t.Context(), &parts, onShard{Shard: 2})
 		if got != c.want || (err == nil) != (c.err == "") || err != nil && err.Error() != c.err {
 			t.Errorf("%s runs here with %d, %v; want %d, %s", c.verb.Name(), got, err, c.want, c.err)
 		}
 	}
 	names := parts.Names()
-	if slices.Sort(names); !slices.Equal(names, []string{"add", "far"}) || parts.Named("add").Shard() != 0 || parts.Named("away") != nil {
+	if slices.Sort(names); !slices.Equal(names, []string{"add", "far"}) || parts.Named("add").Shard() != 0 || parts.Named("away") != nil ||
+		parts.Named("local") != nil {
 		t.Errorf("a node serves %v", names)
 	}
 	one.On(4, &parts) // in place of the first
@@ -130,6 +131,18 @@ func TestWrongDescriptions(t *testing.T) {
 	if !panics(func() { New(&table, Rule{Name: "a", Where: Replica}, run) }) {
 		t.Error("New accepted a verb of a replica whose request has no target shard")
 	}
+	if !panics(func() {
+		New(&table, Rule{Name: "a", Where: System}, func(node, context.Context, onShard) (int, error) { return 0, nil })
+	}) {
+		t.Error("New accepted a verb of the system shard whose request has a target shard")
+	}
+	var alone Table[node]
+	each, parts := New(&alone, Rule{Name: "e", Where: EachNode}, run), &Parts{}
+	if !panics(func() { alone.On(1, parts) }) {
+		t.Error("Parts accepted a verb of each node whose answers nothing merges")
+	}
+	each.Merged(func(*struct{}, []int) (int, error) { return 0, nil })
+	alone.On(1, parts)
 	if !panics(func() { New(&table, Rule{Name: "a", Where: Node}, run) }) {
 		t.Error("New accepted a verb of a node whose request has none")
 	}

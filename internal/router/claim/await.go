@@ -31,7 +31,7 @@ const (
 // Await waits until a claim of this form would get something from the shard, or ctx is done.
 func (c *Claims) Await(ctx context.Context, shard uint32, call broker.ClaimCall) error {
 	if c.forward.Leads(shard) {
-		_, err := AwaitTasks.CallHere(ctx, c.forward.Here(), Claiming{Shard: shard, Call: call, Wait: -1})
+		_, err := AwaitHere.CallHere(ctx, c.forward.Here(), Claiming{Shard: shard, Call: call})
 		if err == nil || !forward.IsElsewhere(err) {
 			return err
 		}

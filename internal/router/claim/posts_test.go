@@ -245,7 +245,9 @@ func newLocal(t *testing.T, a *localBroker) (*Claims, *lines) {
 	verbtest.On(on, SettleClaims, func(_ context.Context, q *Settling) (ClaimsSettled, error) {
 		return a.Settle(q.Calls), nil
 	})
-	verbtest.On(on, AwaitTasks, func(context.Context, *Claiming) (bool, error) { return false, task.Invalid("queues", "is bad") })
+	verbtest.On(on, AwaitHere, func(context.Context, *Claiming) (none verb.Nothing, err error) {
+		return none, task.Invalid("queues", "is bad")
+	})
 	BrokerVerbs.By(on, parts)
 	f := forward.New(forward.Config{Node: 1, Parts: parts, Broker: a.oneNode, Map: a.oneNode, Logger: logger})
 	t.Cleanup(f.Close)

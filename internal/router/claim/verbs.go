@@ -53,13 +53,17 @@ func (a *TasksClaimed) Unpack() {
 }
 
 // ClaimTasks claims tasks. Other nodes do not call it: if an answer were lost on the way, nobody would have the tasks.
-var ClaimTasks = verb.New(&BrokerVerbs, verb.Rule{Name: "claim-here"},
+var ClaimTasks = verb.New(&BrokerVerbs, verb.Rule{Name: "claim-here", Here: true},
 	func(b *broker.Broker, ctx context.Context, q Claiming) (out TasksClaimed, err error) {
 		out.Out, out.At, err = b.Claim(ctx, q.Shard, q.Call, q.Wait)
 		return out, err
 	})
 
-// AwaitTasks waits up to Wait, or, if that is negative, until the call ends, for something to claim, and reports whether there is.
+// AwaitHere waits until there is something to claim, or the call ends.
+var AwaitHere = verb.Order(&BrokerVerbs, verb.Rule{Name: "await-here", Here: true},
+	func(b *broker.Broker, ctx context.Context, q Claiming) error { return b.Await(ctx, q.Shard, q.Call) })
+
+// AwaitTasks waits up to Wait for something to claim, and reports whether there is.
 var AwaitTasks = verb.New(&BrokerVerbs, verb.Rule{Name: "await", Idempotent: true},
 	func(b *broker.Broker, ctx context.Context, q Claiming) (bool, error) {
 		return AwaitFor(ctx, q, b.Await)
@@ -67,10 +71,7 @@ var AwaitTasks = verb.New(&BrokerVerbs, verb.Rule{Name: "await", Idempotent: tru
 
 // AwaitFor waits for what a Claiming says by a function that waits until its context ends.
 func AwaitFor(ctx context.Context, q Claiming, await func(ctx context.Context, shard uint32, c broker.ClaimCall) error) (bool, error) {
-	waiting, cancel := ctx, context.CancelFunc(func() {})
-	if q.Wait >= 0 {
-		waiting, cancel = context.WithTimeout(ctx, q.Wait)
-	}
+	waiting, cancel := context.WithTimeout(ctx, q.Wait)
 	defer cancel()
 	err := await(waiting, q.Shard, q.Call)
 	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {

@@ -1,7 +1,9 @@
 package claim
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
@@ -36,6 +38,24 @@ func TestUnknownFieldsAreIgnored(t *testing.T) {
 	if err != nil || verb.Decode(b, &got) != nil || got.Shard != 3 || got.Wait != time.Second {
 		t.Errorf("got %+v, %v", got, err)
 	}
+}
+
+// A wait that another node asks for ends, whatever it asks for.
+func TestAwaitForEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, wait := range []time.Duration{-1, 0, time.Second} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			began := time.Now()
+			ready, err := AwaitFor(ctx, Claiming{Wait: wait}, func(ctx context.Context, _ uint32, _ broker.ClaimCall) error {
+				<-ctx.Done()
+				return ctx.Err()
+			})
+			if took := time.Since(began); ready || err != nil || took != max(wait, 0) {
+				t.Errorf("a wait of %s: %t, %v after %s", wait, ready, err, took)
+			}
+			cancel()
+		}
+	})
 }
 
 func FuzzDecode(f *testing.F) {

@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// Do implements verb.Runner: it runs a call of any verb of the packages broker and cluster where it belongs.
+// Do implements verb.Runner: it runs a call of any verb where it belongs.
 func (f *Forwarder) Do(ctx context.Context, c verb.Call) error {
 	if err := f.admit(ctx, c); err != nil {
 		return err
@@ -39,6 +39,7 @@ func (f *Forwarder) Do(ctx context.Context, c verb.Call) error {
 // Call runs a verb of a shard where the shard is led. If that is this node, it allocates nothing. Unlike Do, it does not check whether the
 // object of the request exists, and returns Moved as it is.
 func Call[Req, Resp any](ctx context.Context, f *Forwarder, v *verb.Verb[Req, Resp], shard uint32, req Req) (Resp, error) {
+	began := time.Now()
 	if f.Leads(shard) {
 		out, err := v.CallHere(ctx, f.cfg.Parts, req)
 		if err == nil || !retryElsewhere(v.Rule(), err) {
@@ -46,6 +47,7 @@ func Call[Req, Resp any](ctx context.Context, f *Forwarder, v *verb.Verb[Req, Re
 		}
 	}
 	c := v.Make(req)
+	shortenWait(c, began)
 	err := f.seek(ctx, c)
 	return c.Resp, err
 }

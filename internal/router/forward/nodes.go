@@ -25,7 +25,7 @@ func (f *Forwarder) atNode(ctx context.Context, c verb.Call, node uint32) error 
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return task.Unavailable(NoLeaderRetry, "node %q did not answer: %s", f.nameOf(node), cause(err))
+	return task.Unavailable(NoLeaderRetry, "%s did not answer: %s", f.nodeName(node), cause(err))
 }
 
 // AskNodes has several nodes run a verb of a node, in parallel. The answers are in the order of the nodes, with the

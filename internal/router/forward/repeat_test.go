@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -226,6 +227,12 @@ func TestWaitCountsElapsedTime(t *testing.T) {
 		try("here first", 30*s, 30*s, 25*s, 13*s)
 		g.knows(1, 1)
 		try("here, longer than the wait", 3*s, 3*s, 0, 0)
+		g.knows(1, 1)
+		waits = nil
+		got, err := forward.Call(bg, g.nodes[1].Forwarder, safe, 1, job{Shard: 1, Wait: 30 * s})
+		if want := []time.Duration{30 * s, 25 * s, 13 * s}; got != "done by 3" || err != nil || !slices.Equal(waits, want) {
+			t.Errorf("forward.Call: %q, %v with the waits %v, want %v", got, err, waits, want)
+		}
 	})
 }
 

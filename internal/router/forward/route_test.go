@@ -463,7 +463,7 @@ func TestLeaderAndReady(t *testing.T) {
 
 // All calls may be repeated when their outcome is unknown, except these, which would have an effect when run twice.
 func TestRepeatableMethods(t *testing.T) {
-	once := []string{"abandon-once", "add-to-group", "claim", "claim-here", "discard-dead", "drop-queue", "enqueue", "make-group", "operate",
+	once := []string{"abandon-once", "add-to-group", "claim", "discard-dead", "drop-queue", "enqueue", "make-group", "operate",
 		"purge", "put-queue", "remove-marker", "remove-namespace", "remove-webhook", "replay", "revoke-token", "settle"}
 	var got []string
 	routertest.InFleet(t, 1, func(f *routertest.Fleet) {

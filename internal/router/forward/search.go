@@ -224,20 +224,12 @@ func (s *search) refusal(ctx context.Context) *task.Error {
 
 // nodeName names a node in a message.
 func (f *Forwarder) nodeName(number uint32) string {
-	if name := f.nameOf(number); name != "" {
-		return "node " + name
-	}
-	return fmt.Sprintf("node number %d", number)
-}
-
-// nameOf returns the name of a node; "": the map does not have it.
-func (f *Forwarder) nameOf(number uint32) string {
 	for _, n := range f.cfg.Map.Nodes() {
 		if n.Number == number {
-			return n.Name
+			return "node " + n.Name
 		}
 	}
-	return ""
+	return fmt.Sprintf("node number %d", number)
 }
 
 // cause returns the innermost part of an error's message, which says in one phrase why a node could not be asked.

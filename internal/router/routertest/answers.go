@@ -49,6 +49,9 @@ func brokerAnswers(b Broker) verbtest.Answers {
 		out.Out, out.At, err = b.Claim(ctx, q.Shard, q.Call, q.Wait)
 		return out, err
 	})
+	verbtest.On(on, claim.AwaitHere, func(ctx context.Context, q *claim.Claiming) (none verb.Nothing, err error) {
+		return none, b.Await(ctx, q.Shard, q.Call)
+	})
 	verbtest.On(on, claim.AwaitTasks, func(ctx context.Context, q *claim.Claiming) (bool, error) { return claim.AwaitFor(ctx, *q, b.Await) })
 	verbtest.On(on, claim.SettleClaims, func(ctx context.Context, q *claim.Settling) (out claim.ClaimsSettled, err error) {
 		out.Out, out.At, err = b.Settle(ctx, q.Shard, q.Calls)
