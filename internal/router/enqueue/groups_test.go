@@ -10,7 +10,6 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster/queues"
-	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/router/enqueue"
 	"github.com/pawlq/pawl/internal/router/routertest"
 	"github.com/pawlq/pawl/internal/task"
@@ -304,27 +303,6 @@ func TestOutboxIsSent(t *testing.T) {
 		}
 		if m.Outbox.Send(context.Background(), routertest.Namespace, messages[2:3]); s.Was() != "cancel by 8 in 2" {
 			t.Error("sending one cancel made other calls too")
-		}
-	})
-}
-
-// A task that an operation moves is not delivered to a queue that was deleted on the way, which would create it again.
-// Another message creates its queue.
-func TestOutboxMovesToNoDeletedQueue(t *testing.T) {
-	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
-		m.Fleet.With(func() { m.Fleet.Queues["one"] = m.Copy["one"] })
-		moved := func(queue string) *broker.OutboxMessage {
-			return &broker.OutboxMessage{Spec: task.Spec{Type: "moved", Queue: queue}, From: outbox.Origin{Operation: task.NewID(1, 1, 1)}}
-		}
-		job := &broker.OutboxMessage{Spec: task.Spec{Type: "job", Queue: "one"}}
-		out := m.Outbox.Send(context.Background(), routertest.Namespace, []*broker.OutboxMessage{moved("gone"), job, moved("one"), moved("gone")})
-		if was := s.Was(); was != "enqueue [job moved] in 1" {
-			t.Errorf("calls %q", was)
-		}
-		for i := range out {
-			if refused := errors.Is(out[i].Err, task.ErrInvalidArgument); refused != (i == 0 || i == 3) || !refused && out[i].Err != nil {
-				t.Errorf("message %d: %v", i, out[i].Err)
-			}
 		}
 	})
 }

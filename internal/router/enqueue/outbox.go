@@ -68,41 +68,19 @@ func (o *Outbox) deliverCancels(ctx context.Context, ns string, messages []*brok
 	}
 }
 
-// deliverTasks delivers the messages that are tasks, and stores the result of each. One that an operation moves to a
-// queue that was deleted meanwhile is refused, or it would create the queue again: it stays where it was.
+// deliverTasks delivers the messages that are tasks, and stores the result of each. It does not ask whether a task's queue
+// still exists: if an earlier answer was lost, the shard of the task remembers it, whatever became of the queue.
 func (o *Outbox) deliverTasks(ctx context.Context, ns string, messages []*broker.OutboxMessage, those []int, out []broker.Enqueued) {
-	var specs []task.Spec
-	var index []int
-	gone := map[string]error{}
-	for _, i := range those {
-		p := messages[i]
-		if moved := p.From.Operation != (task.ID{}); moved {
-			err, asked := gone[p.Spec.Queue]
-			if !asked {
-				err = o.tasks.exists(ctx, ns, p.Spec.Queue)
-				gone[p.Spec.Queue] = err
-			}
-			if out[i].Err = err; err != nil {
-				continue
-			}
-		}
-		specs, index = append(specs, p.Spec), append(index, i)
-	}
-	if len(specs) == 0 {
+	if len(those) == 0 {
 		return
 	}
+	specs := make([]task.Spec, len(those))
+	for n, i := range those {
+		specs[n] = messages[i].Spec
+	}
 	for n, got := range o.tasks.Deliver(ctx, ns, specs) {
-		out[index[n]] = got
+		out[those[n]] = got
 	}
-}
-
-// exists returns an error unless a queue that tasks are moved to exists.
-func (e *Enqueuer) exists(ctx context.Context, ns, queue string) error {
-	_, exists, err := e.queues.Queue(ctx, ns, queue)
-	if err == nil && !exists {
-		err = task.Invalid("to_queue", "queue %q was deleted", queue)
-	}
-	return err
 }
 
 // deliverNotifications delivers notifications for webhooks.
