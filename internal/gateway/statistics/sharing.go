@@ -11,9 +11,9 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Sharing has figures that all nodes are asked for read once for all viewers who want them at the same time. The pages
-// of the web UI refresh themselves, so they also get what was read up to sharedFor ago. Other callers do not: they may
-// have changed something since.
+// Sharing has figures that all nodes are asked for read once for all viewers of the web UI who want them at the same time
+// or up to sharedFor later: its pages refresh themselves. Other callers read for themselves: they may have changed
+// something since a read began.
 type Sharing struct {
 	mu    sync.Mutex
 	reads map[string]*sharedRead
@@ -37,11 +37,13 @@ func share[T any](ctx context.Context, s *Sharing, what string, read func(contex
 		return read(ctx)
 	}
 	call := callinfo.Of(ctx)
-	iface, _ := callinfo.Source(ctx, call)
-	key := fmt.Sprintf("%q %d %t %q %s", call.Namespace, call.Began.UnixNano(), call.Principal.InAll(), call.Principal.Queues, what)
+	if iface, _ := callinfo.Source(ctx, call); iface != task.InterfaceUI {
+		return read(ctx)
+	}
+	key := fmt.Sprintf("%q %d %t %#v %s", call.Namespace, call.Began.UnixNano(), call.Principal.InAll(), call.Principal.Queues, what)
 	s.mu.Lock()
 	r := s.reads[key]
-	if r == nil || !r.until.IsZero() && (iface != task.InterfaceUI || !time.Now().Before(r.until)) {
+	if r == nil || !r.until.IsZero() && !time.Now().Before(r.until) {
 		if s.reads == nil {
 			s.reads = map[string]*sharedRead{}
 		}
@@ -55,7 +57,11 @@ func share[T any](ctx context.Context, s *Sharing, what string, read func(contex
 		s.end(key, r)
 	} else {
 		s.mu.Unlock()
-		<-r.done
+		select {
+		case <-r.done:
+		case <-ctx.Done():
+			return *new(T), ctx.Err()
+		}
 	}
 	value, _ := r.value.(T)
 	return value, r.err

@@ -27,12 +27,12 @@ func viewer(ctx context.Context, page bool, namespace string, began int64, right
 	return peer.NewContext(ctx, &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}})
 }
 
-// Viewers who want the same figures at the same time share a read. Pages of the web UI also show what was read a moment
-// ago.
+// Pages of the web UI that want the same figures at the same time, or a moment later, share a read. Programs do not.
 func TestViewersShareReads(t *testing.T) {
 	const page, program = true, false
 	one := auth.Rights{Namespace: "shop", Roles: auth.Observe}
 	few := auth.Rights{Namespace: "shop", Roles: auth.Observe, Queues: []string{"mail"}}
+	none := auth.Rights{Namespace: "shop", Roles: auth.Observe, Queues: []string{}}
 	type call struct {
 		after time.Duration // since the one before
 		page  bool
@@ -44,11 +44,12 @@ func TestViewersShareReads(t *testing.T) {
 	}
 	for name, calls := range map[string][]call{
 		"two pages at once":            {{0, page, "shop", 1, one, "a", 1}, {0, page, "shop", 1, one, "a", 1}},
-		"a page and a program at once": {{0, page, "shop", 1, one, "a", 1}, {0, program, "shop", 1, one, "a", 1}},
-		"while it is read":             {{0, program, "shop", 1, one, "a", 1}, {time.Second - 1, program, "shop", 1, one, "a", 1}},
-		"a page soon after the answer": {{0, program, "shop", 1, one, "a", 1}, {time.Second + sharedFor - 1, page, "shop", 1, one, "a", 1},
+		"a page and a program at once": {{0, page, "shop", 1, one, "a", 1}, {0, program, "shop", 1, one, "a", 2}},
+		"a program, then a page":       {{0, program, "shop", 1, one, "a", 1}, {0, page, "shop", 1, one, "a", 2}},
+		"while it is read":             {{0, page, "shop", 1, one, "a", 1}, {time.Second - 1, page, "shop", 1, one, "a", 1}},
+		"soon after the answer": {{0, page, "shop", 1, one, "a", 1}, {time.Second + sharedFor - 1, page, "shop", 1, one, "a", 1},
 			{1, page, "shop", 1, one, "a", 2}},
-		"a program after the answer":   {{0, program, "shop", 1, one, "a", 1}, {time.Second + 1, program, "shop", 1, one, "a", 2}},
+		"no queue at all":              {{0, page, "shop", 1, one, "a", 1}, {0, page, "shop", 1, none, "a", 2}},
 		"other figures":                {{0, page, "shop", 1, one, "a", 1}, {0, page, "shop", 1, one, "b", 2}},
 		"another namespace":            {{0, page, "shop", 1, one, "a", 1}, {0, page, "bank", 1, one, "a", 2}},
 		"a later one of the same name": {{0, page, "shop", 1, one, "a", 1}, {0, page, "shop", 2, one, "a", 2}},
@@ -76,8 +77,8 @@ func TestViewersShareReads(t *testing.T) {
 							t.Errorf("share = %q, %v, want %q", got, err, c.what)
 						}
 					})
+					defer cancel()
 					synctest.Wait()
-					cancel() // the viewer goes away, the others want their answer
 					mu.Lock()
 					if reads != c.reads {
 						t.Errorf("%d reads, want %d", reads, c.reads)
@@ -93,6 +94,35 @@ func TestViewersShareReads(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A read goes on when its viewer goes away, and a viewer who goes away waits for none.
+func TestViewersWhoGoAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s Sharing
+		read := func(ctx context.Context) (string, error) { time.Sleep(time.Second); return "a", ctx.Err() }
+		began := time.Now()
+		look := func(after time.Duration) func() (string, error) {
+			ctx, cancel := context.WithCancel(viewer(t.Context(), true, "shop", 1, auth.Everything))
+			time.AfterFunc(after, cancel)
+			return func() (string, error) { return share(ctx, &s, "a", read) }
+		}
+		var all sync.WaitGroup
+		all.Go(func() { _, _ = look(time.Second / 4)() })
+		synctest.Wait()
+		all.Go(func() {
+			if got, err := look(time.Second / 2)(); !errors.Is(err, context.Canceled) || time.Since(began) != time.Second/2 {
+				t.Errorf("a viewer who goes away got %q, %v after %s", got, err, time.Since(began))
+			}
+		})
+		all.Go(func() {
+			if got, err := look(time.Hour)(); got != "a" || err != nil {
+				t.Errorf("a viewer who stays got %q, %v", got, err)
+			}
+		})
+		all.Wait()
+		time.Sleep(time.Hour)
+	})
 }
 
 // A read that fails, or panics, is shared only while it lasts.
