@@ -5,13 +5,13 @@
 
 import { MessageChannel, receiveMessageOnPort, Worker, type MessagePort } from "node:worker_threads";
 
-import { clock } from "./clock.js";
 import type { Connection, ConnectionOptions } from "./connection.js";
 import { messageOf } from "./convert.js";
 import type { ClaimName } from "./ending.js";
 import type { Logger } from "./log.js";
 
 const tokenAge = 30_000; // how old a token of a function may be that the thread uses
+const tokenRetry = 1000; // after a failure
 
 /** A lease that the thread is to keep. Times are those of clock. */
 export interface Lease extends ClaimName {
@@ -43,7 +43,7 @@ export class Keeper {
   readonly #connection: Connection;
   #thread: Worker | undefined; // undefined: there is none, or it has failed
   #order: Order | undefined; // to be sent
-  #tokenFrom = -Infinity;
+  #renewing: NodeJS.Timeout | undefined;
 
   readonly #reports: Report[] = [];
 
@@ -74,6 +74,7 @@ export class Keeper {
       heard();
     });
     this.#port.unref();
+    void this.#passToken();
   }
 
   /** Reports whether there is a thread. */
@@ -102,6 +103,7 @@ export class Keeper {
 
   /** Ends the thread. */
   close(): void {
+    clearTimeout(this.#renewing);
     this.#port.close();
     void this.#thread?.terminate();
     this.#thread = undefined;
@@ -113,21 +115,20 @@ export class Keeper {
     const order: Order = (this.#order = { hold: [], extended: [], drop: [] });
     queueMicrotask(() => {
       this.#order = undefined;
-      if (!this.#thread) return;
-      this.#port.postMessage(order);
-      this.#passToken();
+      if (this.#thread) this.#port.postMessage(order);
     });
     return order;
   }
 
-  /** Passes on the token of a function, which only this thread can call. */
-  #passToken(): void {
-    const now = clock();
-    if (now - this.#tokenFrom < tokenAge) return;
-    this.#tokenFrom = now;
-    this.#connection.token().then(
-      (token) => token !== undefined && this.#thread && this.#port.postMessage({ hold: [], extended: [], drop: [], token } satisfies Order),
-      () => (this.#tokenFrom = -Infinity), // the stream reports it
-    );
+  /** Passes on the token of a function, which only this thread can call: again and again, since it may take long, and expires. */
+  async #passToken(): Promise<void> {
+    let next = tokenAge;
+    try {
+      const token = await this.#connection.token();
+      if (token !== undefined && this.#thread) this.#port.postMessage({ hold: [], extended: [], drop: [], token } satisfies Order);
+    } catch { // the stream reports it
+      next = tokenRetry;
+    }
+    if (this.#thread) this.#renewing = setTimeout(() => void this.#passToken(), next).unref();
   }
 }
