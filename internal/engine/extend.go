@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -36,8 +37,9 @@ func Extend(r *Round, h Hold, e Extension) (leaseUntil store.Time, err error) {
 		to.Claim.Until = from.Claim.LeaseEnd(r.now, e.Lease)
 	}
 	to.Claim.Orphaned, to.Claim.GivesBack = false, 0
-	if to.Claim.Until < from.Claim.Until || e.Exact && e.Lease <= from.Claim.GivesBack {
-		to.Claim.GivesBack = e.Lease
+	lease := cmp.Or(e.Lease, from.Claim.Lease)
+	if to.Claim.Until < from.Claim.Until || e.Exact && lease <= from.Claim.GivesBack {
+		to.Claim.GivesBack = lease
 	}
 	if r.now >= from.Claim.RunUntil {
 		return 0, &task.Error{Code: task.CodeWrongState, State: from.State,
