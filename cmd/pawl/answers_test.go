@@ -35,7 +35,7 @@ import (
 // textsOf are the values of strings that commands look into; others have the name of their field.
 var textsOf = map[string]string{
 	"next_cursor": "", "content_type": "application/json", "result_content_type": "application/json", "before": `{"a":1}`, "after": `{"b":2}`,
-	"outcome": "delivered", "time_zone": "UTC",
+	"outcome": "delivered", "time_zone": "UTC", "seen_by": "",
 }
 
 // filled returns an answer of an rpc that has every field.
@@ -243,9 +243,9 @@ var sameAs = map[string]string{
 var ownOutput = []string{"backup", "bench", "cert", "cluster add", "cluster add-node", "cluster add-shards", "cluster audit-retention",
 	"cluster drain", "cluster move", "cluster raise-level", "cluster remove", "cluster replication", "cluster transfer", "context", "demo",
 	"dlq archive", "dlq discard", "dlq replay", "dlq show", "events", "help", "completion", "marker rm", "ns add", "ns rm", "ns set",
-	"operation wait", "outbox", "payload-key", "queue purge", "queue rm", "recover", "restore", "schedule apply", "schedule rm", "serve",
-	"task cancel", "task discard", "task move", "task retry", "task run-now", "task set-priority", "token generate", "token revoke", "top",
-	"verify", "version", "webhook rm", "webhook show", "work"}
+	"operation wait", "outbox", "payload-key", "ping", "queue purge", "queue rm", "recover", "restore", "schedule apply",
+	"schedule rm", "serve", "task cancel", "task discard", "task move", "task retry", "task run-now", "task set-priority", "token generate",
+	"token revoke", "top", "verify", "version", "webhook rm", "webhook show", "work"}
 
 const anID = "0198c2f4-8a5b-7c3e-9d10-2f6b1c0a4e77"
 

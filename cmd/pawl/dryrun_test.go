@@ -302,7 +302,10 @@ func TestOwnersOfSchedules(t *testing.T) {
 				}
 			}
 			path := filepath.Join(t.TempDir(), "schedules.yaml")
-			text := fmt.Sprintf("owner: %q\nschedules:\n- {name: in.%s, every: 1h, task: {type: new}}\n", c.file, owner)
+			text := fmt.Sprintf("schedules:\n- {name: in.%s, every: 1h, task: {type: new}}\n", owner)
+			if c.file != "" {
+				text = fmt.Sprintf("owner: %q\n", c.file) + text
+			}
 			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
