@@ -30,7 +30,8 @@ type Batch struct {
 // IsEmpty reports whether there is nothing to export, nor to note.
 func (b Batch) IsEmpty() bool { return b.upTo == 0 }
 
-// Unexported returns the oldest entries that wait to be exported, up to limit and batchBytes. Damaged ones are left out, which Check reports.
+// Unexported returns the oldest entries that wait to be exported, up to limit and batchBytes. Damaged ones are left
+// out, which Check reports.
 func Unexported(from store.Reader, limit int) (b Batch, err error) {
 	all, err := readSum(from)
 	if err != nil || all.Exported >= all.Newest {
