@@ -58,6 +58,7 @@ func (p *Partial[T]) LacksNode(name string, err error) { p.lacks(Missing{Node: n
 
 func (p *Partial[T]) lacks(m Missing, err error) {
 	m.Why = strings.TrimPrefix(whyMissing(err), m.String()+" ")
+	m.Why = strings.TrimPrefix(m.Why, "node "+m.Node+" ")
 	p.Missing = append(p.Missing, m)
 	if p.err == nil && !late(err) {
 		p.err = err
