@@ -180,14 +180,18 @@ func (p *sqsPlayer) line(line string) (answer string, ok bool) {
 		in, call, _ := strings.Cut(rest, " ")
 		d, err := time.ParseDuration(in)
 		must(p.t, err)
-		time.AfterFunc(d, func() { p.call(call) })
+		time.AfterFunc(d, func() {
+			_, resp := p.send(call)
+			must(p.t, resp.Body.Close())
+		})
 		return "", false
 	}
+	defer time.Sleep(time.Millisecond) // messages of one millisecond come in any order
 	return strings.ReplaceAll(p.call(line), p.name, "$N"), true
 }
 
-// call makes a call and returns its answer.
-func (p *sqsPlayer) call(line string) string {
+// send makes a call. The action of a GET is "".
+func (p *sqsPlayer) send(line string) (action string, resp *http.Response) {
 	header := http.Header{"Authorization": {"AWS4-HMAC-SHA256 Credential=key/20000101/us-east-1/sqs/aws4_request, SignedHeaders=host, " +
 		"Signature=00"}}
 	for strings.HasPrefix(line, "[") {
@@ -197,38 +201,37 @@ func (p *sqsPlayer) call(line string) string {
 		line = rest
 	}
 	action, body, _ := strings.Cut(line, " ")
-	if action == "GET" {
-		return p.answer("", p.send("GET", body, header, ""))
-	}
-	path := "/"
+	method, path := "POST", "/"
 	if header.Get("Path") != "" {
 		path = header.Get("Path")
 	}
-	if p.query {
+	switch {
+	case action == "GET":
+		method, path, action, body = "GET", body, "", ""
+	case p.query:
 		header.Set("Content-Type", "application/x-www-form-urlencoded")
 		form, err := sqsform.Query(action, body)
 		must(p.t, err)
-		return p.answer(action, p.send("POST", path, header, form.Encode()))
+		body = form.Encode()
+	default:
+		header.Set("Content-Type", "application/x-amz-json-1.0")
+		header.Set("X-Amz-Target", "AmazonSQS."+action)
 	}
-	header.Set("Content-Type", "application/x-amz-json-1.0")
-	header.Set("X-Amz-Target", "AmazonSQS."+action)
-	return p.answer(action, p.send("POST", path, header, body))
-}
-
-func (p *sqsPlayer) send(method, path string, header http.Header, body string) *http.Response {
 	r, err := http.NewRequestWithContext(p.t.Context(), method, "http://localhost"+path, strings.NewReader(body))
 	must(p.t, err)
 	r.Header = header
-	resp, err := p.client.Do(r)
+	resp, err = p.client.Do(r)
 	must(p.t, err)
-	return resp
+	return action, resp
 }
 
 var changingText = regexp.MustCompile(`(<(?:RequestId|MessageId|ReceiptHandle)>|"(?:RequestId|MessageId|ReceiptHandle)":"|` +
 	`Timestamp</Name><Value>)[0-9A-Za-z_-]+`)
 
-// answer returns an answer, the same for both forms if they say the same. That to a GET, whose action is not known, is the body.
-func (p *sqsPlayer) answer(action string, resp *http.Response) string {
+// call makes a call and returns its answer, the same for both forms if they say the same. That to a GET is
+// the body. A standard queue keeps no order: its messages are sorted.
+func (p *sqsPlayer) call(line string) string {
+	action, resp := p.send(line)
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	must(p.t, err)
@@ -239,6 +242,11 @@ func (p *sqsPlayer) answer(action string, resp *http.Response) string {
 	fields, failure := p.parsed(action, resp.StatusCode, resp.Header, b)
 	if failure != "" {
 		return fmt.Sprintf("%d %s", resp.StatusCode, p.named(failure))
+	}
+	if messages, ok := fields["Messages"].([]any); ok && !strings.Contains(line, ".fifo") {
+		slices.SortStableFunc(messages, func(a, b any) int {
+			return strings.Compare(a.(map[string]any)["Body"].(string), b.(map[string]any)["Body"].(string))
+		})
 	}
 	p.mask(fields)
 	var out bytes.Buffer

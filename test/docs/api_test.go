@@ -122,19 +122,19 @@ func (s *session) play() {
 	s.do("getTask", "")
 	s.do("enqueueBatch", `{"tasks":[{"type":"mail.welcome","queue":"mail","payload":{"to":"b@example.com"}},{"type":"mail.welcome",`+
 		`"queue":"mail","payload":{"to":"c@example.com"}}]}`)
-	s.quietly("claim", `{"queues":["mail"],"max":2}`, "id=tasks.0.task_id", "token=tasks.0.claim_token", "id2=tasks.1.task_id",
+	s.quietly("claim", `{"queues":["mail"],"max":2,"worker":"web-1/4711"}`, "id=tasks.0.task_id", "token=tasks.0.claim_token", "id2=tasks.1.task_id",
 		"token2=tasks.1.claim_token")
 	s.do("release", `{"claim_token":"$token","delay":"5s"}`)
 	s.do("runTaskNow", "")
 	s.do("updateTask", `{"priority":"low","payload":{"to":"bb@example.com"}}`)
 	s.do("extendMany", `{"extends":[{"task_id":"$id2","claim_token":"$token2"}]}`)
 	s.do("releaseMany", `{"releases":[{"task_id":"$id2","claim_token":"$token2"}]}`)
-	s.quietly("claim", `{"queues":["mail"],"max":2}`, "id=tasks.0.task_id", "token=tasks.0.claim_token", "id2=tasks.1.task_id",
+	s.quietly("claim", `{"queues":["mail"],"max":2,"worker":"web-1/4711"}`, "id=tasks.0.task_id", "token=tasks.0.claim_token", "id2=tasks.1.task_id",
 		"token2=tasks.1.claim_token")
 	s.do("ackMany", `{"acks":[{"task_id":"$id2","claim_token":"$token2","result":{"sent":true}}]}`)
 	s.do("fail", `{"claim_token":"$token","error":{"type":"SMTPError","message":"mailbox is full"},"retry_in":"10m"}`)
 	s.do("retryTask", "")
-	s.quietly("claim", `{"queues":["mail"]}`, "id=tasks.0.task_id", "token=tasks.0.claim_token")
+	s.quietly("claim", `{"queues":["mail"],"worker":"web-1/4711"}`, "id=tasks.0.task_id", "token=tasks.0.claim_token")
 	s.do("failMany", `{"fails":[{"task_id":"$id","claim_token":"$token","error":{"message":"no such address"},"outcome":"dead"}]}`)
 
 	// Operators look at queues and tasks, and change them.
@@ -193,7 +193,7 @@ func (s *session) play() {
 	s.do("deleteSchedule", "")
 
 	// Workers.
-	s.quietly("claim", `{"queues":["mail"],"worker":"web-1/4711"}`)
+	s.quietly("claim", `{"queues":["mail"],"types":["mail.welcome"],"worker":"web-1/4711"}`)
 	s.do("listWorkers?limit=1", "", "worker=items.0.worker_id")
 	s.do("getWorker", "")
 	s.do("quietWorker", `{"reason":"deploy","for":"10m"}`)
