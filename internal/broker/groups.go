@@ -174,11 +174,11 @@ type GroupNotices struct {
 }
 
 // RecordNotices records the notices in the group's shard.
-var RecordNotices = receives(verb.Rule{Name: "hear", Idempotent: true}, func(round *engine.Round, q *GroupNotices) (Nothing, error) {
+var RecordNotices = receives(verb.Rule{Name: "hear", Idempotent: true}, func(round *engine.Round, q *GroupNotices) (verb.Nothing, error) {
 	for _, n := range q.Notices {
 		workflow.Receive(round, q.Namespace, n)
 	}
-	return Nothing{}, nil
+	return verb.Nothing{}, nil
 })
 
 // groupSeen reads a group, if it is visible to the call.

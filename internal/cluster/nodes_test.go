@@ -532,7 +532,7 @@ func TestCallsOfNodesAreChecked(t *testing.T) {
 		}
 		parts := &verb.Parts{}
 		c.Serve(parts)
-		_, err := MoveReplica.Call(bg, parts, ReplicaCall{Shard: 1, From: "n1", To: "n7"})
+		_, err := MoveReplica.Call(bg, parts, ReplicaMove{Shard: 1, From: "n1", To: "n7"})
 		is(t, err, task.ErrNotFound, `"n7"`)
 	})
 }

@@ -166,11 +166,11 @@ func TestEmptyListsEnd(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
 	ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
-	verbtest.On(f.table(), broker.ListGroups, func(context.Context, *broker.GroupList) (out broker.Paged[broker.GroupPage], err error) {
+	verbtest.On(f.table(), broker.ListGroups, func(context.Context, broker.GroupList) (out broker.Paged[broker.GroupPage], err error) {
 		out.Page.More = true
 		return out, nil
 	})
-	verbtest.On(f.table(), broker.GroupMembers, func(context.Context, *broker.MemberList) (out broker.MembersListed, err error) {
+	verbtest.On(f.table(), broker.GroupMembers, func(context.Context, broker.MemberList) (out broker.MembersListed, err error) {
 		out.Members.More = true
 		return out, nil
 	})

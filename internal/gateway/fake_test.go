@@ -572,7 +572,7 @@ func (f *fake) selected(s broker.Selection) (list []*fakeTask) {
 	return list
 }
 
-func (f *fake) bulk(q *broker.OnDead, to task.State) (out broker.BulkDone, err error) {
+func (f *fake) bulk(q broker.OnDead, to task.State) (out broker.BulkDone, err error) {
 	if err := f.begin(q.Shard); err != nil {
 		return out, err
 	}

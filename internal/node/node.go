@@ -362,11 +362,10 @@ func (n *Node) assemble(context.Context) (err error) {
 	parts := &verb.Parts{}
 	router.Serve(n.broker, parts)
 	n.control.Serve(parts)
-	groupVerbs.On(n.replicas, parts)
-	n.router = router.New(router.Config{Node: n.dir.Identity.Read().Node, Parts: parts, Broker: router.Local(n.broker), Map: routerMap{n.copy,
-		n.heartbeat}, Registry: n.registry,
-		Peers: routerPeers{n.transport}, NotSent: notSent, Stats: n.stats.Recorder, SystemLeader: n.replicas.systemLeader,
-		Since: n.auth.Since, Logger: n.cfg.Logger})
+	groupVerbs.Serve(n.replicas, parts)
+	n.router = router.New(router.Config{Node: n.dir.Identity.Read().Node, Parts: parts, Broker: router.Local(n.broker),
+		Map: routerMap{n.copy, n.heartbeat}, Registry: n.registry, Peers: routerPeers{n.transport}, NotSent: notSent,
+		Stats: n.stats.Recorder, SystemLeader: n.replicas.systemLeader, Since: n.auth.Since, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.router.Close(); return nil })
 	n.groups = groups{n.router}
 	n.heartbeat.auth, n.heartbeat.verbs, n.health.router = n.auth, n.router, n.router
@@ -389,7 +388,7 @@ func (n *Node) assembleWebhooks(parts *verb.Parts) {
 	n.watches = watches{n.copy.Shards, n.router}
 	n.dispatcher = webhooks.NewDispatcher(webhooks.DispatcherConfig{Webhooks: n.control.Webhooks, Send: sender.Send, Depths: n.watches.depths,
 		Logger: n.cfg.Logger})
-	webhooks.DispatcherVerbs.On(n.dispatcher, parts)
+	webhooks.DispatcherVerbs.Serve(n.dispatcher, parts)
 	n.webhooks = sender
 }
 

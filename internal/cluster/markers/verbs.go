@@ -9,6 +9,6 @@ var Verbs verb.Table[*Markers]
 var (
 	Add    = verb.New(&Verbs, verb.Rule{Name: "add-marker", Where: verb.System, Idempotent: true}, (*Markers).Add)
 	End    = verb.New(&Verbs, verb.Rule{Name: "end-marker", Where: verb.System, Idempotent: true}, (*Markers).End)
-	Remove = verb.Order(&Verbs, verb.Rule{Name: "remove-marker", Where: verb.System}, (*Markers).Remove)
+	Remove = verb.NewVoid(&Verbs, verb.Rule{Name: "remove-marker", Where: verb.System}, (*Markers).Remove)
 	List   = verb.New(&Verbs, verb.Rule{Name: "markers", Where: verb.System, Idempotent: true}, (*Markers).List)
 )

@@ -28,7 +28,7 @@ var (
 		func(s *Queues, ctx context.Context, q Replacement) (Queue, error) {
 			return s.PutQueue(ctx, auditlog.Action{By: q.By, Action: q.Action}, q.Namespace, q.Name, q.Replace)
 		})
-	Drop = verb.Order(&Verbs, verb.Rule{Name: "drop-queue", Where: verb.System},
+	Drop = verb.NewVoid(&Verbs, verb.Rule{Name: "drop-queue", Where: verb.System},
 		func(s *Queues, ctx context.Context, q Removal) error {
 			return s.DropQueue(ctx, q.By, q.Namespace, q.Name)
 		})

@@ -15,7 +15,7 @@ var (
 		func(s *Names, ctx context.Context, q Naming) (Home, error) {
 			return s.NameSchedule(ctx, q.Namespace, q.Name, q.Shard)
 		})
-	Drop = verb.Order(&Verbs, verb.Rule{Name: "forget-schedule", Where: verb.System, Idempotent: true},
+	Drop = verb.NewVoid(&Verbs, verb.Rule{Name: "forget-schedule", Where: verb.System, Idempotent: true},
 		func(s *Names, ctx context.Context, q Naming) error {
 			return s.ForgetSchedule(ctx, q.Namespace, q.Name, q.Version)
 		})

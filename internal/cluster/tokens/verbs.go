@@ -23,9 +23,9 @@ var (
 			version, err := s.EndSession(ctx, x)
 			return s.shard.Confirmed(ctx, version, err)
 		})
-	Require = verb.Order(&Verbs, verb.Rule{Name: "require-tokens", Where: verb.System, Idempotent: true},
+	Require = verb.NewVoid(&Verbs, verb.Rule{Name: "require-tokens", Where: verb.System, Idempotent: true},
 		func(s *Tokens, ctx context.Context, q Required) error { return s.Require(ctx, q.By, q.On) })
-	NoteRefusals = verb.Order(&Verbs, verb.Rule{Name: "note-refusals", Where: verb.System, Idempotent: true},
+	NoteRefusals = verb.NewVoid(&Verbs, verb.Rule{Name: "note-refusals", Where: verb.System, Idempotent: true},
 		func(s *Tokens, ctx context.Context, q RefusalsSeen) error {
 			return s.NoteRefusals(ctx, q.By, q.Refusals)
 		})

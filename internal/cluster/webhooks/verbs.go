@@ -25,7 +25,7 @@ var (
 	Get  = verb.New(&Verbs, verb.Rule{Name: "webhook", Where: verb.System, Idempotent: true},
 		func(w *Webhooks, ctx context.Context, q Name) (View, error) { return w.Get(ctx, q.Namespace, q.Name) })
 	// TakeNotifications takes notifications for the webhooks of a namespace. Those taken before are ignored.
-	TakeNotifications = verb.Order(&Verbs, verb.Rule{Name: "take-notifications", Where: verb.System, Idempotent: true},
+	TakeNotifications = verb.NewVoid(&Verbs, verb.Rule{Name: "take-notifications", Where: verb.System, Idempotent: true},
 		func(w *Webhooks, ctx context.Context, q Notifications) error {
 			return w.TakeNotifications(ctx, q.Namespace, q.All)
 		})

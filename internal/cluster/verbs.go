@@ -17,45 +17,59 @@ import (
 )
 
 // Serve has the parts of the control plane run their verbs on a node.
-func (c *Control) Serve(on *verb.Parts) {
-	Verbs.On(c.Placement, on)
-	CopyVerbs.On(c.Copies, on)
-	auditlog.Verbs.On(c.Audit, on)
-	markers.Verbs.On(c.Markers, on)
-	namespaces.Verbs.On(c.Namespaces, on)
-	queues.Verbs.On(c.Queues, on)
-	schedules.Verbs.On(c.Schedules, on)
-	tokens.Verbs.On(c.Tokens, on)
-	webhooks.Verbs.On(c.Webhooks, on)
-	workers.Verbs.On(c.Workers, on)
+func (c *Control) Serve(parts *verb.Parts) {
+	Verbs.Serve(c.Placement, parts)
+	CopyVerbs.Serve(c.Copies, parts)
+	auditlog.Verbs.Serve(c.Audit, parts)
+	markers.Verbs.Serve(c.Markers, parts)
+	namespaces.Verbs.Serve(c.Namespaces, parts)
+	queues.Verbs.Serve(c.Queues, parts)
+	schedules.Verbs.Serve(c.Schedules, parts)
+	tokens.Verbs.Serve(c.Tokens, parts)
+	webhooks.Verbs.Serve(c.Webhooks, parts)
+	workers.Verbs.Serve(c.Workers, parts)
 }
 
 // ServeBy has a runner, in place of a control plane, run all these verbs: for tests.
-func ServeBy(by verb.Runner, on *verb.Parts) {
-	Verbs.By(by, on)
-	CopyVerbs.By(by, on)
-	auditlog.Verbs.By(by, on)
-	markers.Verbs.By(by, on)
-	namespaces.Verbs.By(by, on)
-	queues.Verbs.By(by, on)
-	schedules.Verbs.By(by, on)
-	tokens.Verbs.By(by, on)
-	webhooks.Verbs.By(by, on)
-	workers.Verbs.By(by, on)
+func ServeBy(by verb.Runner, parts *verb.Parts) {
+	Verbs.ServeBy(by, parts)
+	CopyVerbs.ServeBy(by, parts)
+	auditlog.Verbs.ServeBy(by, parts)
+	markers.Verbs.ServeBy(by, parts)
+	namespaces.Verbs.ServeBy(by, parts)
+	queues.Verbs.ServeBy(by, parts)
+	schedules.Verbs.ServeBy(by, parts)
+	tokens.Verbs.ServeBy(by, parts)
+	webhooks.Verbs.ServeBy(by, parts)
+	workers.Verbs.ServeBy(by, parts)
 }
 
-// NodeCall is an operator's call on a node. Flag undoes a drain, or forces a removal.
-type NodeCall struct {
+// NodeDrain moves replicas and leaders off a node, or, to undo that, lets it get some.
+type NodeDrain struct {
 	Node string
-	Flag bool
+	Undo bool
 	By   task.Author
 }
 
-// ReplicaCall says which replica moves where, or, without From, which node should lead.
-type ReplicaCall struct {
+// NodeRemoval removes a node for good, if it is forced whatever it still has.
+type NodeRemoval struct {
+	Node  string
+	Force bool
+	By    task.Author
+}
+
+// ReplicaMove moves a replica of a shard from one node to another.
+type ReplicaMove struct {
 	Shard    uint32
 	From, To string
 	By       task.Author
+}
+
+// LeaderTransfer says which node should lead a shard; "": any.
+type LeaderTransfer struct {
+	Shard uint32
+	To    string
+	By    task.Author
 }
 
 // AuthorCall is a call with no arguments but its author.
@@ -68,34 +82,37 @@ var Verbs verb.Table[*Placement]
 var (
 	GetOverview = verb.New(&Verbs, verb.Rule{Name: "overview", Where: verb.System, Idempotent: true},
 		func(p *Placement, ctx context.Context, _ verb.Nothing) (Overview, error) { return p.Overview(ctx) })
-	DrainNode = verb.Order(&Verbs, verb.Rule{Name: "drain", Where: verb.System, Idempotent: true},
-		func(p *Placement, ctx context.Context, q NodeCall) error {
-			if q.Flag {
+	DrainNode = verb.NewVoid(&Verbs, verb.Rule{Name: "drain", Where: verb.System, Idempotent: true},
+		func(p *Placement, ctx context.Context, q NodeDrain) error {
+			if q.Undo {
 				return p.Undrain(ctx, q.By, q.Node)
 			}
 			return p.Drain(ctx, q.By, q.Node)
 		})
-	RemoveNode = verb.Order(&Verbs, verb.Rule{Name: "remove", Where: verb.System, Idempotent: true},
-		func(p *Placement, ctx context.Context, q NodeCall) error { return p.Remove(ctx, q.By, q.Node, q.Flag) })
-	MoveReplica = verb.Order(&Verbs, verb.Rule{Name: "move", Where: verb.System, Idempotent: true},
-		func(p *Placement, ctx context.Context, q ReplicaCall) error {
-			if q.From == "" {
-				return p.Transfer(ctx, q.By, q.Shard, q.To)
-			}
+	RemoveNode = verb.NewVoid(&Verbs, verb.Rule{Name: "remove", Where: verb.System, Idempotent: true},
+		func(p *Placement, ctx context.Context, q NodeRemoval) error {
+			return p.Remove(ctx, q.By, q.Node, q.Force)
+		})
+	MoveReplica = verb.NewVoid(&Verbs, verb.Rule{Name: "move", Where: verb.System, Idempotent: true},
+		func(p *Placement, ctx context.Context, q ReplicaMove) error {
 			return p.Move(ctx, q.By, q.Shard, q.From, q.To)
+		})
+	MoveLeader = verb.NewVoid(&Verbs, verb.Rule{Name: "transfer", Where: verb.System, Idempotent: true},
+		func(p *Placement, ctx context.Context, q LeaderTransfer) error {
+			return p.Transfer(ctx, q.By, q.Shard, q.To)
 		})
 	RaiseLevel = verb.New(&Verbs, verb.Rule{Name: "raise-level", Where: verb.System, Idempotent: true},
 		func(p *Placement, ctx context.Context, q AuthorCall) (int, error) { return p.RaiseLevel(ctx, q.By) })
-	SetReplication = verb.Order(&Verbs, verb.Rule{Name: "replication", Where: verb.System, Idempotent: true},
+	SetReplication = verb.NewVoid(&Verbs, verb.Rule{Name: "replication", Where: verb.System, Idempotent: true},
 		func(p *Placement, ctx context.Context, q CountCall) error { return p.SetReplication(ctx, q.By, q.N) })
-	SetAuditRetention = verb.Order(&Verbs, verb.Rule{Name: "audit-retention", Where: verb.System, Idempotent: true},
+	SetAuditRetention = verb.NewVoid(&Verbs, verb.Rule{Name: "audit-retention", Where: verb.System, Idempotent: true},
 		func(p *Placement, ctx context.Context, q PeriodCall) error {
 			return p.SetAuditRetention(ctx, q.By, q.D)
 		})
-	NoteBackup = verb.Order(&Verbs, verb.Rule{Name: "note-backup", Where: verb.System, Idempotent: true},
+	NoteBackup = verb.NewVoid(&Verbs, verb.Rule{Name: "note-backup", Where: verb.System, Idempotent: true},
 		func(p *Placement, ctx context.Context, q AuthorCall) error { return p.NoteBackup(ctx, q.By) })
 	// AddShards raises the number of data shards to N.
-	AddShards = verb.Order(&Verbs, verb.Rule{Name: "add-shards", Where: verb.System, Idempotent: true},
+	AddShards = verb.NewVoid(&Verbs, verb.Rule{Name: "add-shards", Where: verb.System, Idempotent: true},
 		func(p *Placement, ctx context.Context, q CountCall) error { return p.AddShards(ctx, q.By, q.N) })
 	Join     = verb.New(&Verbs, verb.Rule{Name: "admit-node", Where: verb.System, Idempotent: true}, (*Placement).Join)
 	Announce = verb.New(&Verbs, verb.Rule{Name: "present", Where: verb.System, Idempotent: true}, (*Placement).Hello)
