@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawlq/pawl/internal/cluster/queues"
-	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/system"
+	"github.com/pawlq/pawl/internal/system/queues"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )

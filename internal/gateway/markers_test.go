@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/pawlq/pawl/internal/auth"
-	"github.com/pawlq/pawl/internal/cluster/markers"
+	"github.com/pawlq/pawl/internal/system/markers"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/verb/verbtest"

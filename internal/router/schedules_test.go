@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	names "github.com/pawlq/pawl/internal/cluster/schedules"
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/router/routertest"
+	names "github.com/pawlq/pawl/internal/system/schedules"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/verb/verbtest"

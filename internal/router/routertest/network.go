@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/router/claim"
 	"github.com/pawlq/pawl/internal/router/forward"
+	"github.com/pawlq/pawl/internal/system/queues"
 )
 
 // FakeMap is a node's copy of the map.
