@@ -68,6 +68,7 @@ func TestWhyLeadershipMovesIsLogged(t *testing.T) {
 		if err := w.nodes[third].groups.Transfer(t.Context(), 1, w.nodes[next].replicas.get(1).id, "for a test"); err != nil {
 			t.Fatal(err)
 		}
+		time.Sleep(time.Second) // until the new leader has taken office
 		if got := w.lines.about("node="+next, "shard=1 ", `why="handed over: for a test"`); len(got) != 1 {
 			t.Errorf("%s leads since %s was asked, and logs the reason in %q, want one line", next, third, got)
 		}

@@ -19,7 +19,8 @@ import (
 var bg = context.Background()
 
 // answer has the shards count some tasks each, and the first of them start operations. It returns what the last one was started with.
-func answer(s *routertest.Script, m *routertest.Member, counts map[uint32]broker.Matches, countErr, startErr error) (started *broker.NewOperation) {
+func answer(s *routertest.Script, m *routertest.Member, counts map[uint32]broker.Matches,
+	countErr, startErr error) (started *broker.NewOperation) {
 	started = &broker.NewOperation{}
 	verbtest.On(m.Broker, broker.CountMatches, func(_ context.Context, q broker.MatchCount) (broker.MatchesCounted, error) {
 		if q.Wait != broker.CountTime || q.Namespace != routertest.Namespace || q.Filter.Queue != "one" {

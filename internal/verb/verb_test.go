@@ -168,7 +168,8 @@ func TestSum(t *testing.T) {
 			}
 			return sum + int(q.Shard)
 		})
-	names := NewSum(&table, Rule{Name: "names"}, func(on node, _ context.Context, _ Nothing) ([]node, error) { return []node{on}, nil }, Concat)
+	names := NewSum(&table, Rule{Name: "names"},
+		func(on node, _ context.Context, _ Nothing) ([]node, error) { return []node{on}, nil }, Concat)
 	missing := []Missing{{Node: "n3", Why: "did not answer in time"}}
 	sum := double.Make(onShard{Shard: 100})
 	list := names.Make(Nothing{})
