@@ -1,6 +1,4 @@
-// Package compare compares the replicas of the shards that a node leads, in the background. It knows neither where the replicas are nor
-// what they hold.
-package compare
+package members
 
 import (
 	"context"

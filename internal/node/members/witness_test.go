@@ -1,4 +1,4 @@
-package witness
+package members
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ import (
 
 // The process of a node that tells again after another one has is told that, and only that one.
 func TestWitnessOfTwoProcesses(t *testing.T) {
-	w := Open(&datadir.Dir{FS: vfs.NewMem()})
+	w := OpenWitness(&datadir.Dir{FS: vfs.NewMem()})
 	for i, c := range []struct {
 		node  uint32
 		run   string
@@ -39,9 +39,9 @@ func TestReachIsSaved(t *testing.T) {
 	if err := mem.MkdirAll("d", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	mine := Reach{Shard: 1, Replica: 1<<32 | 3, Index: 9}
-	w := Open(dir)
-	w.Note("cluster", 3, Told{Reached: []Reach{mine, {Shard: 1, Replica: 1<<32 | 4, Index: 9}}}) // the second is another node's
+	mine := ReplicaReach{Shard: 1, Replica: 1<<32 | 3, Index: 9}
+	w := OpenWitness(dir)
+	w.Note("cluster", 3, Told{Reached: []ReplicaReach{mine, {Shard: 1, Replica: 1<<32 | 4, Index: 9}}}) // the second is another node's
 	if err := w.Save(&cluster.Map{}); err == nil {
 		t.Fatal("Save succeeded on a full disk")
 	}
@@ -49,14 +49,14 @@ func TestReachIsSaved(t *testing.T) {
 	if err := w.Save(&cluster.Map{}); err != nil {
 		t.Fatal(err)
 	}
-	w = Open(dir)
+	w = OpenWitness(dir)
 	for node, index := range map[uint32]uint64{3: 9, 4: 0} {
-		asked := Reach{Shard: 1, Replica: 1<<32 | uint64(node)}
-		if known := w.Note("cluster", node, Told{Reached: []Reach{asked}}); len(known.Reached) != 1 || known.Reached[0].Index != index {
+		asked := ReplicaReach{Shard: 1, Replica: 1<<32 | uint64(node)}
+		if known := w.Note("cluster", node, Told{Reached: []ReplicaReach{asked}}); len(known.Reached) != 1 || known.Reached[0].Index != index {
 			t.Errorf("node %d: %+v, want entry %d", node, known.Reached, index)
 		}
 	}
-	if known := w.Note("another cluster", 3, Told{Reached: []Reach{mine}}); known.Reached[0].Index != 0 {
+	if known := w.Note("another cluster", 3, Told{Reached: []ReplicaReach{mine}}); known.Reached[0].Index != 0 {
 		t.Errorf("it is remembered for another cluster: %+v", known.Reached)
 	}
 }

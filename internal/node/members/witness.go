@@ -1,6 +1,4 @@
-// Package witness remembers how far the replicas of other nodes have come, even after a restart: a directory that was replaced by an
-// earlier copy of itself agrees with itself, and only others can tell. It does not know how nodes are reached, nor what they conclude.
-package witness
+package members
 
 import (
 	"maps"
@@ -13,25 +11,25 @@ import (
 	"github.com/pawlq/pawl/internal/node/datadir"
 )
 
-// Reach is how far a replica has come: an entry that is committed, and that its log or state has.
-type Reach struct {
+// ReplicaReach is how far a replica has come: an entry that is committed, and that its log or state has.
+type ReplicaReach struct {
 	Shard   uint32
 	Replica uint64
 	Index   uint64
 }
 
 // node returns the number of the replica's node.
-func (r Reach) node() uint32 { return uint32(r.Replica) }
+func (r ReplicaReach) node() uint32 { return uint32(r.Replica) }
 
 // Told is what a node tells another.
 type Told struct {
 	Run     string // identifies the process; "": it only asks, before it runs
-	Reached []Reach
+	Reached []ReplicaReach
 }
 
 // Known is the answer: what was known before.
 type Known struct {
-	Reached []Reach
+	Reached []ReplicaReach
 	Twice   bool // another process has run as that node since this one last told
 }
 
@@ -45,15 +43,15 @@ type Witness struct {
 	mu      sync.Mutex
 	runs    map[uint32]runs
 	of      string // the cluster
-	reached map[Reach]uint64
+	reached map[ReplicaReach]uint64
 	saved   bool
 }
 
-// Open returns a Witness with what was remembered before the restart.
-func Open(dir *datadir.Dir) *Witness {
-	w := &Witness{dir: dir, runs: map[uint32]runs{}, reached: map[Reach]uint64{}, saved: true}
+// OpenWitness returns a Witness with what was remembered before the restart.
+func OpenWitness(dir *datadir.Dir) *Witness {
+	w := &Witness{dir: dir, runs: map[uint32]runs{}, reached: map[ReplicaReach]uint64{}, saved: true}
 	of, text := dir.ReadNote(datadir.WitnessFile)
-	var all []Reach
+	var all []ReplicaReach
 	if cbor.Unmarshal(text, &all) == nil {
 		w.of = of
 		w.add(all)
@@ -63,9 +61,9 @@ func Open(dir *datadir.Dir) *Witness {
 }
 
 // add remembers how far replicas have come.
-func (w *Witness) add(all []Reach) {
+func (w *Witness) add(all []ReplicaReach) {
 	for _, r := range all {
-		key := Reach{Shard: r.Shard, Replica: r.Replica}
+		key := ReplicaReach{Shard: r.Shard, Replica: r.Replica}
 		if r.Index > w.reached[key] {
 			w.reached[key], w.saved = r.Index, false
 		}
@@ -91,9 +89,9 @@ func (w *Witness) Note(of string, node uint32, t Told) (known Known) {
 		w.of = of
 		clear(w.reached)
 	}
-	all := slices.DeleteFunc(t.Reached, func(r Reach) bool { return r.node() != node })
+	all := slices.DeleteFunc(t.Reached, func(r ReplicaReach) bool { return r.node() != node })
 	for _, r := range all {
-		r.Index = w.reached[Reach{Shard: r.Shard, Replica: r.Replica}]
+		r.Index = w.reached[ReplicaReach{Shard: r.Shard, Replica: r.Replica}]
 		known.Reached = append(known.Reached, r)
 	}
 	w.add(all)
@@ -107,9 +105,9 @@ func (w *Witness) Save(m *cluster.Map) error {
 		n, ok := m.Node(node)
 		return ok && n.State == cluster.Removed
 	}
-	maps.DeleteFunc(w.reached, func(r Reach, _ uint64) bool { return removed(r.node()) })
+	maps.DeleteFunc(w.reached, func(r ReplicaReach, _ uint64) bool { return removed(r.node()) })
 	maps.DeleteFunc(w.runs, func(node uint32, _ runs) bool { return removed(node) })
-	all := make([]Reach, 0, len(w.reached))
+	all := make([]ReplicaReach, 0, len(w.reached))
 	for r, index := range w.reached {
 		r.Index = index
 		all = append(all, r)
