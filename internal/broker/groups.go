@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/outbox"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/engine/workflow"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -18,7 +18,7 @@ type (
 	GroupMember = workflow.Member
 	GroupMade   = workflow.Made
 	Joined      = workflow.Joined
-	Notice      = outbox.Notice
+	Notice      = schema.Notice
 )
 
 // GroupPage is a page of a list of groups.

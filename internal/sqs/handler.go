@@ -399,7 +399,7 @@ func unknownCaller(e *task.Error) *wire.Error {
 }
 
 // ReasonUnsigned is the reason for refusing a call with neither a signature nor a token. The reasons for wrong signatures are the
-// codes of package sigv4.
+// codes of wire.SignatureError.
 const ReasonUnsigned = "unsigned"
 
 func requestID() string {
