@@ -62,8 +62,8 @@ func (a archived) Read() (archive.Record, error) {
 	return r, err
 }
 
-// read finds the dead letters of a namespace, or of all if it is "". What is damaged is named on standard error and
-// left out; whole says that nothing was.
+// read finds the dead letters of a namespace, or of all if it is "". It names damaged records on standard error and
+// leaves them out; whole says that there were none.
 func (r *archives) read(a *app, ns string, found func(archived)) (whole bool, err error) {
 	if len(r.from) == 0 {
 		return false, cli.Usage("--from is required: the archive or data directory of each node")
@@ -173,9 +173,10 @@ func newArchiveRestore(a *app) *cobra.Command {
 		Long: `Enqueue archived dead letters again, as new tasks that are due now, in the order in which they were first
 enqueued. Give ids, --queue, or --all; only those of your namespace are restored. The header restored_from
 of a new task names the old one. A dead letter is restored once within a year: if it was restored before,
-the command prints the id of that task. What can't be restored is named, and the others are restored. A task
-that is still there, as a dead letter or replayed, is not restored. At a refusal that passes, such as a full
-queue, the command ends, so that no task overtakes an earlier one of its key: repeat it later.`,
+the command prints the id of that task. The command names those that it can't restore, and restores the
+others. A task that still exists, as a dead letter or replayed, is not restored. If a refusal may pass, such
+as that of a full queue, the command ends, so that no task overtakes an earlier one of its key: repeat it
+later.`,
 		Example: "  pawl dlq archive restore --from /var/lib/pawl 0199f3c2-…\n  pawl dlq archive restore --from n1/archive --from n2/archive " +
 			"--queue mail --dry-run",
 	}
