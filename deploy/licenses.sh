@@ -1,6 +1,6 @@
 #!/bin/bash
 # Copies the licenses of all modules in the programs to a directory, as a release ships them. Fails if a module has no license that is allowed.
-# The licenses of the web UI's scripts and font are beside them, in internal/ui/asset.
+# The licenses of the web UI's scripts and font are beside them, in internal/ui/web/static.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 to=${1:?give a directory}

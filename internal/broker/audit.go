@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/pawlq/pawl/internal/audit"
-	"github.com/pawlq/pawl/internal/engine/auditlog"
+	"github.com/pawlq/pawl/internal/engine/actions"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -36,8 +36,8 @@ func MergeAudit(pages map[uint32]AuditPage, limit, bytes int) AuditList {
 }
 
 // newBulk begins a call on many tasks. All of its rounds together leave one audit entry.
-func newBulk(by task.Author, action task.Action, queue string, of any) auditlog.Bulk {
-	return auditlog.Bulk{By: by, Action: action, Call: rand.Uint64(), Queue: queue, Of: of}
+func newBulk(by task.Author, action task.Action, queue string, of any) actions.Bulk {
+	return actions.Bulk{By: by, Action: action, Call: rand.Uint64(), Queue: queue, Of: of}
 }
 
 // selectionFacts is what the audit log records about a selection.

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/auditlog"
+	"github.com/pawlq/pawl/internal/engine/actions"
 	"github.com/pawlq/pawl/internal/engine/breaker"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -26,7 +26,7 @@ type BreakersClosed struct {
 // again, as the operator asked.
 var CloseBreakers = changes(verb.Rule{Name: "close-breakers", Idempotent: true}, func(round *engine.Round,
 	q *BreakersOf) (out BreakersClosed, err error) {
-	out.Closed, err = auditlog.CloseBreakers(round, q.By, q.Namespace, q.Queue, q.Type)
+	out.Closed, err = actions.CloseBreakers(round, q.By, q.Namespace, q.Queue, q.Type)
 	return out, err
 })
 

@@ -905,7 +905,7 @@ func TestNewTasks(t *testing.T) {
 func TestCallsThatAreNotRepeatable(t *testing.T) {
 	var once []string
 	var parts verb.Parts
-	Verbs.On(nil, &parts)
+	Verbs.Serve(nil, &parts)
 	for _, name := range parts.Names() {
 		if !parts.Named(name).Rule().Idempotent {
 			once = append(once, name)

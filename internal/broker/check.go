@@ -3,7 +3,7 @@ package broker
 import (
 	"context"
 
-	"github.com/pawlq/pawl/internal/engine/auditlog"
+	"github.com/pawlq/pawl/internal/engine/actions"
 	"github.com/pawlq/pawl/internal/engine/policies"
 	"github.com/pawlq/pawl/internal/store"
 )
@@ -19,7 +19,7 @@ func (b *Broker) Check(ctx context.Context, shardID uint32) (problems []string, 
 		for _, ns := range b.cfg.Namespaces() {
 			problems = append(problems, policies.Check(from, ns)...)
 		}
-		problems = append(problems, auditlog.Check(from)...)
+		problems = append(problems, actions.Check(from)...)
 		return problems, nil
 	})
 }

@@ -88,19 +88,20 @@ var BeginCut = onReplica(verb.Rule{Name: "begin-cut", Idempotent: true}, func(ct
 
 // CheckCut fails unless the shard has been held without a break since BeginCut answered, by one leader. A majority
 // confirms that it still leads.
-var CheckCut = onReplica(verb.Rule{Name: "check-cut", Idempotent: true}, func(ctx context.Context, r *replica, q *OnCut) (Nothing, error) {
-	out, _, err := change(ctx, r, func(round *engine.Round) (out Nothing, err error) {
-		if r.term != q.Term || !r.holds.Has(q.ID, round.Now()) {
-			err = task.Unavailable(time.Second, "shard %d: its leader changed while a backup began, or that took longer than %v",
-				r.id, task.CutWindow)
-		}
+var CheckCut = onReplica(verb.Rule{Name: "check-cut", Idempotent: true},
+	func(ctx context.Context, r *replica, q *OnCut) (verb.Nothing, error) {
+		out, _, err := change(ctx, r, func(round *engine.Round) (out verb.Nothing, err error) {
+			if r.term != q.Term || !r.holds.Has(q.ID, round.Now()) {
+				err = task.Unavailable(time.Second, "shard %d: its leader changed while a backup began, or that took longer than %v",
+					r.id, task.CutWindow)
+			}
+			return out, err
+		})
 		return out, err
 	})
-	return out, err
-})
 
 // EndCut releases a shard.
-var EndCut = onReplica(verb.Rule{Name: "end-cut", Idempotent: true}, func(_ context.Context, r *replica, q *OnCut) (Nothing, error) {
+var EndCut = onReplica(verb.Rule{Name: "end-cut", Idempotent: true}, func(_ context.Context, r *replica, q *OnCut) (verb.Nothing, error) {
 	r.holds.Release(q.ID)
-	return Nothing{}, nil
+	return verb.Nothing{}, nil
 })

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pawlq/pawl/internal/broker/holds"
+	"github.com/pawlq/pawl/internal/broker/waiting"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -106,7 +106,7 @@ func TestHeldShard(t *testing.T) {
 func TestHoldLimits(t *testing.T) {
 	inWorld(t, func(w *world) {
 		cut := OnCut{OnShard: OnShard{one, ns}}
-		for i := range holds.Max {
+		for i := range waiting.MaxHolds {
 			cut.ID = task.ID{byte(i + 1)}
 			begun, err := BeginCut.Call(context.Background(), w, cut)
 			w.must(err)

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/outbox"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/engine/workflow"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -18,7 +18,7 @@ type (
 	GroupMember = workflow.Member
 	GroupMade   = workflow.Made
 	Joined      = workflow.Joined
-	Notice      = outbox.Notice
+	Notice      = schema.Notice
 )
 
 // GroupPage is a page of a list of groups.
@@ -174,11 +174,11 @@ type GroupNotices struct {
 }
 
 // RecordNotices records the notices in the group's shard.
-var RecordNotices = receives(verb.Rule{Name: "hear", Idempotent: true}, func(round *engine.Round, q *GroupNotices) (Nothing, error) {
+var RecordNotices = receives(verb.Rule{Name: "hear", Idempotent: true}, func(round *engine.Round, q *GroupNotices) (verb.Nothing, error) {
 	for _, n := range q.Notices {
 		workflow.Receive(round, q.Namespace, n)
 	}
-	return Nothing{}, nil
+	return verb.Nothing{}, nil
 })
 
 // groupSeen reads a group, if it is visible to the call.

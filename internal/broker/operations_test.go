@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pawlq/pawl/internal/broker/delivery"
+	"github.com/pawlq/pawl/internal/broker/waiting"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -521,7 +521,7 @@ func TestOperationWaitsForMovedTasks(t *testing.T) {
 		}
 		w.onTheWay.Store(nil)
 		began := time.Now()
-		if done := w.waitUntilStopped(id); done.Done != 3 || time.Since(began) > 2*delivery.MaxPause {
+		if done := w.waitUntilStopped(id); done.Done != 3 || time.Since(began) > 2*waiting.MaxPause {
 			t.Errorf("after delivery the operation took %v and finished with %+v, want 3 done", time.Since(began), done.Tally)
 		}
 		page, err := ListTasks.Call(context.Background(), w, TaskList{OnShard: OnShard{two, ns}, Filter: ready("far"), Limit: 10})

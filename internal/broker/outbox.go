@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pawlq/pawl/internal/broker/delivery"
+	"github.com/pawlq/pawl/internal/broker/waiting"
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/outbox"
+	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -31,7 +31,7 @@ const (
 type outboxSender struct {
 	r      *replica
 	wake   chan struct{} // messages wait
-	lanes  delivery.Lanes
+	lanes  waiting.Deliveries
 	warned atomic.Int64 // when undelivered messages were last logged, in nanoseconds
 }
 
@@ -81,7 +81,7 @@ func (p *outboxPass) run(ctx context.Context) error {
 	}
 	p.s.lanes.Begin()
 	// From the shard itself: a node that has just started may not know any queue yet.
-	spaces, _, err := read(ctx, p.s.r, func(from store.Reader) ([]string, error) { return outbox.Namespaces(from), nil })
+	spaces, _, err := read(ctx, p.s.r, func(from store.Reader) ([]string, error) { return schema.MessageNamespaces(from), nil })
 	if err != nil {
 		return err
 	}
@@ -101,8 +101,8 @@ func (p *outboxPass) run(ctx context.Context) error {
 func (p *outboxPass) page(ctx context.Context, ns string, behind task.ID) (last task.ID, err error) {
 	for {
 		ended := p.s.lanes.Ended()
-		all, _, err := read(ctx, p.s.r, func(from store.Reader) ([]outbox.Stored, error) {
-			return outbox.List(from, ns, behind, outboxChunk), nil
+		all, _, err := read(ctx, p.s.r, func(from store.Reader) ([]schema.StoredMessage, error) {
+			return schema.ListMessages(from, ns, behind, outboxChunk), nil
 		})
 		if err != nil || len(all) == 0 {
 			return last, err
@@ -114,11 +114,11 @@ func (p *outboxPass) page(ctx context.Context, ns string, behind task.ID) (last 
 }
 
 // send sends those of the messages of a page that do not wait, unless the page must be read again.
-func (p *outboxPass) send(ctx context.Context, ns string, all []outbox.Stored, ended uint64) (sent bool, err error) {
+func (p *outboxPass) send(ctx context.Context, ns string, all []schema.StoredMessage, ended uint64) (sent bool, err error) {
 	now := time.Now()
-	messages := make([]delivery.Message, len(all))
+	messages := make([]waiting.Message, len(all))
 	for i, m := range all {
-		messages[i] = delivery.Message{ID: m.Request, To: p.s.destination(ns, m.To)}
+		messages[i] = waiting.Message{ID: m.Request, To: p.s.destination(ns, m.To)}
 	}
 	batches, due, ok := p.s.lanes.Assign(messages, ended, now)
 	if !ok {
@@ -130,11 +130,11 @@ func (p *outboxPass) send(ctx context.Context, ns string, all []outbox.Stored, e
 			return false, err
 		}
 	}
-	p.due = delivery.Earlier(p.due, due)
+	p.due = waiting.Earlier(p.due, due)
 	p.inVain += len(all)
 	for n, b := range batches {
 		if !p.s.lanes.Start(ctx, b) { // the end of a batch may have been what changed its lane, so do not wait for one
-			p.due = delivery.Earlier(p.due, now.Add(delivery.MinPause))
+			p.due = waiting.Earlier(p.due, now.Add(waiting.MinPause))
 			continue
 		}
 		p.inVain -= len(b.Indexes)
@@ -144,8 +144,8 @@ func (p *outboxPass) send(ctx context.Context, ns string, all []outbox.Stored, e
 }
 
 // destination returns where a message goes, as far as this node knows.
-func (s *outboxSender) destination(ns string, to outbox.Address) delivery.Destination {
-	d := delivery.Destination{Shard: to.Shard, Namespace: ns, Queue: to.Queue}
+func (s *outboxSender) destination(ns string, to schema.Address) waiting.Destination {
+	d := waiting.Destination{Shard: to.Shard, Namespace: ns, Queue: to.Queue}
 	if to.Queue != "" {
 		d.Shard = s.r.b.cfg.ShardOf(ns, to.Queue, to.Slot)
 	}
@@ -153,7 +153,7 @@ func (s *outboxSender) destination(ns string, to outbox.Address) delivery.Destin
 }
 
 // decode decodes some of the messages of a page. Those that can't be understood it sets apart, and leaves out.
-func (s *outboxSender) decode(ctx context.Context, ns string, all []outbox.Stored, indexes []int) (decoded []*OutboxMessage, err error) {
+func (s *outboxSender) decode(ctx context.Context, ns string, all []schema.StoredMessage, indexes []int) (decoded []*OutboxMessage, err error) {
 	for _, i := range indexes {
 		m, damage := all[i].Message()
 		if damage == nil {
@@ -166,7 +166,7 @@ func (s *outboxSender) decode(ctx context.Context, ns string, all []outbox.Store
 }
 
 // send sends a batch of messages, and removes the answered ones from the outbox.
-func (s *outboxSender) send(ctx context.Context, ns string, b *delivery.Batch, messages []*OutboxMessage) {
+func (s *outboxSender) send(ctx context.Context, ns string, b *waiting.Batch, messages []*OutboxMessage) {
 	for _, p := range messages {
 		if p.Notification != nil {
 			p.Notification.Shard = s.r.id
@@ -194,16 +194,16 @@ func (s *outboxSender) send(ctx context.Context, ns string, b *delivery.Batch, m
 }
 
 // failures returns why the messages at some indexes stay in the outbox.
-func failures(kept []int, out []Enqueued) []delivery.Failure {
-	all := make([]delivery.Failure, len(kept))
+func failures(kept []int, out []Enqueued) []waiting.Failure {
+	all := make([]waiting.Failure, len(kept))
 	for n, i := range kept {
 		_, answered := answerOf(out[i].Err)
-		all[n] = delivery.Failure{Index: i, Reason: "its shard did not answer", Answered: answered}
+		all[n] = waiting.Failure{Index: i, Reason: "its shard did not answer", Answered: answered}
 		var panicked *PanicError
 		if refusal, refused := task.AsError(out[i].Err); refused {
 			all[n].Reason = refusal.Message
 		} else if errors.As(out[i].Err, &panicked) {
-			all[n] = delivery.Failure{Index: i, Reason: "its shard panicked, as its log says", Answered: true, Panicked: true}
+			all[n] = waiting.Failure{Index: i, Reason: "its shard panicked, as its log says", Answered: true, Panicked: true}
 		}
 	}
 	return all

@@ -13,9 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pawlq/pawl/internal/broker/delivery"
+	"github.com/pawlq/pawl/internal/broker/waiting"
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -100,7 +99,7 @@ func TestMessagesAreResent(t *testing.T) {
 			t.Errorf("the log warns %d times about undelivered messages: %s", n, w.log)
 		}
 		w.onTheWay.Store(nil)
-		w.pass(delivery.MaxPause)
+		w.pass(waiting.MaxPause)
 		if n := arrived(); n != outboxChunk+5 {
 			t.Errorf("%d messages arrived, want all", n)
 		}
@@ -234,15 +233,15 @@ func TestMessageThatPanics(t *testing.T) {
 		arrived(2)
 		r, err := w.replica(one)
 		w.must(err)
-		left, _, err := read(context.Background(), r, func(from store.Reader) ([]outbox.Stored, error) {
-			return outbox.List(from, ns, task.ID{}, 10), nil
+		left, _, err := read(context.Background(), r, func(from store.Reader) ([]schema.StoredMessage, error) {
+			return schema.ListMessages(from, ns, task.ID{}, 10), nil
 		})
 		w.must(err)
 		if d := r.sender.lanes.Of(left[0].Request); d.Tries < 16 || !strings.Contains(d.Error, "panicked") {
 			t.Errorf("explain says %+v", d)
 		}
 		w.onTheWay.Store(nil)
-		w.pass(delivery.PanicLongPause + delivery.MaxPause)
+		w.pass(waiting.PanicLongPause + waiting.MaxPause)
 		arrived(3)
 	})
 }

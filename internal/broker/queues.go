@@ -29,9 +29,6 @@ func Restored(tx *store.Tx) error {
 	return nil
 }
 
-// Nothing is the answer of a verb without a result.
-type Nothing struct{}
-
 // QueueCopies holds the configurations of some queues as the system shard has them.
 type QueueCopies struct {
 	OnShard
@@ -40,13 +37,14 @@ type QueueCopies struct {
 }
 
 // CopyQueues updates a shard's copies of queue configurations. Versions older than the copy are ignored.
-var CopyQueues = receives(verb.Rule{Name: "copy-queues", Idempotent: true}, func(round *engine.Round, q *QueueCopies) (Nothing, error) {
-	engine.Begin(round, q.Namespace, q.Since)
-	for name, c := range q.Configs {
-		engine.PutQueue(round, q.Namespace, name, c)
-	}
-	return Nothing{}, nil
-})
+var CopyQueues = receives(verb.Rule{Name: "copy-queues", Idempotent: true},
+	func(round *engine.Round, q *QueueCopies) (verb.Nothing, error) {
+		engine.Begin(round, q.Namespace, q.Since)
+		for name, c := range q.Configs {
+			engine.PutQueue(round, q.Namespace, name, c)
+		}
+		return verb.Nothing{}, nil
+	})
 
 // CopyOf names a shard's copy of a queue, up to a version.
 type CopyOf struct {
@@ -55,8 +53,8 @@ type CopyOf struct {
 }
 
 // DropCopy removes a shard's copy of an empty queue, unless it is newer.
-var DropCopy = receives(verb.Rule{Name: "drop-copy", Idempotent: true}, func(round *engine.Round, q *CopyOf) (Nothing, error) {
-	return Nothing{}, engine.DropQueue(round, q.Namespace, q.Queue, q.Version)
+var DropCopy = receives(verb.Rule{Name: "drop-copy", Idempotent: true}, func(round *engine.Round, q *CopyOf) (verb.Nothing, error) {
+	return verb.Nothing{}, engine.DropQueue(round, q.Namespace, q.Queue, q.Version)
 })
 
 // KeysUntil returns when the last idempotency key of a queue in a shard expires; 0 means that there is none.
@@ -76,8 +74,8 @@ var HoldsUnique = reports(verb.Rule{Name: "holds-unique"}, func(from store.Reade
 })
 
 // CheckKeys refuses a queue with tasks whose keys are in different slots, with the first such task in a shard as an example.
-var CheckKeys = reads(verb.Rule{Name: "check-keys"}, func(from store.Reader, _ task.Scope, q *OnQueue) (Nothing, error) {
-	return Nothing{}, query.CheckKeys(from, q.Namespace, q.Queue)
+var CheckKeys = reads(verb.Rule{Name: "check-keys"}, func(from store.Reader, _ task.Scope, q *OnQueue) (verb.Nothing, error) {
+	return verb.Nothing{}, query.CheckKeys(from, q.Namespace, q.Queue)
 })
 
 // QueueDescribed is the status of a queue in a shard.

@@ -12,10 +12,9 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
-	"github.com/pawlq/pawl/internal/broker/holds"
 	"github.com/pawlq/pawl/internal/broker/waiting"
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/auditlog"
+	"github.com/pawlq/pawl/internal/engine/actions"
 	"github.com/pawlq/pawl/internal/engine/policies"
 	"github.com/pawlq/pawl/internal/engine/schedule"
 	"github.com/pawlq/pawl/internal/engine/schema"
@@ -53,7 +52,7 @@ type replica struct {
 	watches watches
 	ring    events.Ring    // recent events
 	scratch []events.Event // used by publishEvents
-	holds   holds.Holds    // by backups; they end with the term, and CheckCut fails then
+	holds   waiting.Holds  // by backups; they end with the term, and CheckCut fails then
 
 	ticker     ticker
 	archiver   archiver
@@ -129,7 +128,7 @@ func (r *replica) elected(o shard.LeaderTerm) {
 	r.term = o.Term
 	r.polls.Begin(o.Began)
 	r.leader = engine.NewLeader(term, r.b.cfg.Limits, policies.All...)
-	auditlog.SetRetention(r.leader, r.b.cfg.AuditKeep)
+	actions.SetRetention(r.leader, r.b.cfg.AuditKeep)
 	r.ahead = new(atomic.Pointer[engine.ReadAhead]) // a read for the previous leader may still finish
 	if r.ticks != nil {
 		schedule.TraceTicks(r.leader, r.ticks.begin)

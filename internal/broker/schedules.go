@@ -5,7 +5,6 @@ import (
 	"context"
 
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schedule"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
@@ -20,7 +19,7 @@ type (
 	SchedulePut     = schedule.PutCall
 	SchedulePutDone = schedule.PutDone
 	Tick            = schema.Tick
-	OutboxMessage   = outbox.Message
+	OutboxMessage   = schema.Message
 )
 
 // The engine's constants for the outcome of a put and of a tick.

@@ -51,33 +51,33 @@ type Removal struct {
 // Errors: wrong_state while there are tasks that wait, run, are dead or on their way to other shards, or if the namespace was added again,
 // or kept, after the removal.
 var EraseNamespace = onReplica(verb.Rule{Name: "erase-namespace", Idempotent: true}, func(ctx context.Context, r *replica,
-	q *Removal) (Nothing, error) {
+	q *Removal) (verb.Nothing, error) {
 	late, _, err := read(ctx, r, func(from store.Reader) ([]string, error) { return query.Copies(from, q.Namespace), nil })
 	for i := 0; i < len(late) && err == nil; i++ {
-		_, _, err = changeWhenFree(ctx, r, func(round *engine.Round) (Nothing, error) {
+		_, _, err = changeWhenFree(ctx, r, func(round *engine.Round) (verb.Nothing, error) {
 			if engine.Space(round, task.SpaceName{Namespace: q.Namespace}).Share.Version > q.Version {
-				return Nothing{}, nil // Erase refuses
+				return verb.Nothing{}, nil // Erase refuses
 			}
-			return Nothing{}, engine.DropQueue(round, q.Namespace, late[i], math.MaxUint64)
+			return verb.Nothing{}, engine.DropQueue(round, q.Namespace, late[i], math.MaxUint64)
 		})
 	}
 	if err != nil {
-		return Nothing{}, err
+		return verb.Nothing{}, err
 	}
 	var deadlines [][]byte
 	var behind, next []byte
 	for {
-		if _, _, err := read(ctx, r, func(from store.Reader) (Nothing, error) {
+		if _, _, err := read(ctx, r, func(from store.Reader) (verb.Nothing, error) {
 			deadlines, next = query.Deadlines(from, q.Namespace, behind, chunk)
-			return Nothing{}, nil
+			return verb.Nothing{}, nil
 		}); err != nil {
-			return Nothing{}, err
+			return verb.Nothing{}, err
 		}
 		more, _, err := changeWhenFree(ctx, r, func(round *engine.Round) (bool, error) {
 			return engine.Erase(round, q.Namespace, q.Version, deadlines, chunk)
 		})
 		if err != nil || !more && next == nil {
-			return Nothing{}, err
+			return verb.Nothing{}, err
 		}
 		if next != nil {
 			behind = next

@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/auditlog"
+	"github.com/pawlq/pawl/internal/engine/actions"
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
@@ -55,7 +55,7 @@ var OperateTask = onReplica(verb.Rule{Name: "operate"}, func(ctx context.Context
 		}
 	}
 	do := inScope(ctx, q.within, func(round *engine.Round) (*View, error) {
-		if err := auditlog.OnTask(round, q.By, action, q.Namespace, q.ID, func() error { return fn(round) }); err != nil {
+		if err := actions.OnTask(round, q.By, action, q.Namespace, q.ID, func() error { return fn(round) }); err != nil {
 			return nil, err
 		}
 		return query.Show(round.State(), q.Namespace, q.ID)

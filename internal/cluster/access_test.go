@@ -11,11 +11,11 @@ import (
 
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/auth/bearer"
-	"github.com/pawlq/pawl/internal/cluster/auditlog"
-	"github.com/pawlq/pawl/internal/cluster/namespaces"
-	"github.com/pawlq/pawl/internal/cluster/queues"
-	"github.com/pawlq/pawl/internal/cluster/tokens"
 	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/system/auditlog"
+	"github.com/pawlq/pawl/internal/system/namespaces"
+	"github.com/pawlq/pawl/internal/system/queues"
+	"github.com/pawlq/pawl/internal/system/tokens"
 	"github.com/pawlq/pawl/internal/task"
 )
 

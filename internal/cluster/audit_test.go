@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/audit"
-	"github.com/pawlq/pawl/internal/cluster/auditlog"
-	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/system/auditlog"
+	"github.com/pawlq/pawl/internal/system/queues"
 	"github.com/pawlq/pawl/internal/task"
 )
 

@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
-	"github.com/pawlq/pawl/internal/cluster/auditlog"
-	"github.com/pawlq/pawl/internal/cluster/queues"
-	"github.com/pawlq/pawl/internal/cluster/system"
-	"github.com/pawlq/pawl/internal/cluster/systemtest"
+	"github.com/pawlq/pawl/internal/system"
+	"github.com/pawlq/pawl/internal/system/auditlog"
+	"github.com/pawlq/pawl/internal/system/queues"
+	"github.com/pawlq/pawl/internal/system/systemtest"
 	"github.com/pawlq/pawl/internal/task"
 )
 

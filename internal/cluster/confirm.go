@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
-	"github.com/pawlq/pawl/internal/cluster/system"
+	"github.com/pawlq/pawl/internal/system"
 )
 
 // confirmTime is how long a call waits for the nodes to learn of a change. It bounds the time that a revocation takes.

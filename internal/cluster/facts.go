@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/audit"
-	"github.com/pawlq/pawl/internal/cluster/auditlog"
-	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/system"
+	"github.com/pawlq/pawl/internal/system/auditlog"
 	"github.com/pawlq/pawl/internal/task"
 )
 

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/pawlq/pawl/internal/cluster/system"
+	"github.com/pawlq/pawl/internal/system"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pawlq/pawl/internal/cluster/system"
+	"github.com/pawlq/pawl/internal/system"
 )
 
 // Groups gives access to the Raft groups of all shards, wherever they are led. Calls may be repeated, late, or made by two Reconcilers at

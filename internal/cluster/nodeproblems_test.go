@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawlq/pawl/internal/cluster/system"
+	"github.com/pawlq/pawl/internal/system"
 )
 
 // A clock that is off, a full disk and a node that keeps restarting are reported with their consequences. What an

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawlq/pawl/internal/cluster/queues"
-	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/system"
+	"github.com/pawlq/pawl/internal/system/queues"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -532,7 +532,7 @@ func TestCallsOfNodesAreChecked(t *testing.T) {
 		}
 		parts := &verb.Parts{}
 		c.Serve(parts)
-		_, err := MoveReplica.Call(bg, parts, ReplicaCall{Shard: 1, From: "n1", To: "n7"})
+		_, err := MoveReplica.Call(bg, parts, ReplicaMove{Shard: 1, From: "n1", To: "n7"})
 		is(t, err, task.ErrNotFound, `"n7"`)
 	})
 }

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pawlq/pawl/internal/cluster/system"
+	"github.com/pawlq/pawl/internal/system"
 )
 
 // freshStatus is how old the last answer of a shard's leader may be to decide by it.

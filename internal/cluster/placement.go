@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/system"
 	"github.com/pawlq/pawl/internal/task"
 )
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pawlq/pawl/internal/cluster/system"
+	"github.com/pawlq/pawl/internal/system"
 )
 
 // Status is a shard's Raft status as reported by its leader.

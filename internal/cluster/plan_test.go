@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawlq/pawl/internal/cluster/system"
+	"github.com/pawlq/pawl/internal/system"
 )
 
 // statusOf is a shard led by its first voter that answers.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawlq/pawl/internal/cluster/system"
+	"github.com/pawlq/pawl/internal/system"
 )
 
 // TestProblems: problems are described with the names of nodes, one line for all shards with the same problem. No

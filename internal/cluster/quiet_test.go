@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawlq/pawl/internal/cluster/workers"
+	"github.com/pawlq/pawl/internal/system/workers"
 )
 
 // heard is what a copy has reported about quiet workers.

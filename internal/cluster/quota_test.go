@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/pawlq/pawl/internal/cluster/namespaces"
-	"github.com/pawlq/pawl/internal/cluster/queues"
-	"github.com/pawlq/pawl/internal/cluster/schedules"
-	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/system"
+	"github.com/pawlq/pawl/internal/system/namespaces"
+	"github.com/pawlq/pawl/internal/system/queues"
+	"github.com/pawlq/pawl/internal/system/schedules"
 	"github.com/pawlq/pawl/internal/task"
 )
 

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/system"
 )
 
 // NodeState is what an operator wants of a node.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/pawlq/pawl/internal/cluster/system"
+	"github.com/pawlq/pawl/internal/system"
 )
 
 // Overview is the state of the cluster, for its operators.

@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pawlq/pawl/internal/cluster/systemtest"
 	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/system/systemtest"
 	"github.com/pawlq/pawl/internal/task"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/audit"
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/auditlog"
+	"github.com/pawlq/pawl/internal/engine/actions"
 	"github.com/pawlq/pawl/internal/engine/schedule"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -28,7 +28,7 @@ func (s *story) purgeStep(d *datadriven.TestData) string {
 	if d.HasArg("n") {
 		limit = number(arg(d, "n"))
 	}
-	bulk := auditlog.Bulk{By: s.by, Action: task.QueuePurged, Call: s.versions, Queue: queue}
+	bulk := actions.Bulk{By: s.by, Action: task.QueuePurged, Call: s.versions, Queue: queue}
 	for p := (engine.Purging{}); !p.Done; {
 		var err error
 		p, err = engine.Run(s.World, func(r *engine.Round) (engine.Purging, error) {
@@ -92,7 +92,7 @@ func (s *story) auditStep(d *datadriven.TestData) string {
 // operate is an operator's call on a task, which is recorded if it changes something and is not refused.
 func (d *duel) operate(action task.Action, t *modelTask, changes bool, do func(*engine.Round) error) error {
 	_, err := engine.Run(d.World, func(r *engine.Round) (struct{}, error) {
-		return struct{}{}, auditlog.OnTask(r, task.Author{Name: "lena"}, action, "default", t.id, func() error { return do(r) })
+		return struct{}{}, actions.OnTask(r, task.Author{Name: "lena"}, action, "default", t.id, func() error { return do(r) })
 	})
 	if err == nil && changes {
 		d.noted++

@@ -7,7 +7,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/auditlog"
+	"github.com/pawlq/pawl/internal/engine/actions"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -37,7 +37,7 @@ func breakerRules(d *datadriven.TestData, set *task.Settings) {
 // closeBreakerStep manually closes the breaker of a type, or all breakers of a queue.
 func (s *story) closeBreakerStep(d *datadriven.TestData) string {
 	n, err := engine.Run(s.World, func(r *engine.Round) (int, error) {
-		return auditlog.CloseBreakers(r, s.by, "default", d.CmdArgs[0].Key, arg(d, "type"))
+		return actions.CloseBreakers(r, s.by, "default", d.CmdArgs[0].Key, arg(d, "type"))
 	})
 	return answer(err, "closed %d", n)
 }

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawlq/pawl/internal/engine/lanes"
 	"github.com/pawlq/pawl/internal/engine/schema"
-	"github.com/pawlq/pawl/internal/engine/turns"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -75,7 +75,7 @@ type claiming struct {
 	got  []Claimed
 	room int // bytes left for the next task, unless it is the first
 
-	credit turns.Credit // of the weighted queues, owned by the leader; nil: strict order
+	credit lanes.Credit // of the weighted queues, owned by the leader; nil: strict order
 	before []int        // the credit before the last pick
 }
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/pawlq/pawl/internal/engine/quota"
+	"github.com/pawlq/pawl/internal/engine/limit"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/engine/unique"
 	"github.com/pawlq/pawl/internal/store"
@@ -212,7 +212,7 @@ func (r *Round) RoomFor(ns string, tasks []task.Spec) error {
 	n := unique.Needs{Round: r, Namespace: ns}
 	wanted := map[*Queue]int64{}
 	var all, size int64
-	var in *quota.Space
+	var in *limit.Space
 	for i := range tasks {
 		q := r.Queue(ns, tasks[i].Queue)
 		if q == nil || q.config.Closes(&tasks[i]) {

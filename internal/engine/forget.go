@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/engine/unique"
 	"github.com/pawlq/pawl/internal/store"
@@ -89,7 +88,7 @@ func (c *Change) retentionEnds() (goes bool) {
 	}
 	x := c.From
 	if x.Reason == task.ReasonMoved && x.MovedTo == (task.ID{}) {
-		if _, onItsWay := outbox.Read(c.r.tx, c.ns, task.MoveRequest(c.id, x.Operation)); onItsWay {
+		if _, onItsWay := schema.ReadMessage(c.r.tx, c.ns, task.MoveRequest(c.id, x.Operation)); onItsWay {
 			c.keepUntil(c.r.now.Add(movedCheck))
 			return false
 		}

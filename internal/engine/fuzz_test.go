@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -26,8 +25,8 @@ func FuzzRows(f *testing.F) {
 	f.Add(schema.ClaimKeyRow{Until: 5, Claims: []schema.ClaimRef{{ID: task.ID{1}, Fence: 2}}}.Encode())
 	f.Add((&schema.Counts{Ready: [3]int64{1, 2, 3}}).Encode())
 	f.Add(schema.Result{Data: []byte("r")}.Encode())
-	f.Add((&outbox.Message{Spec: task.Spec{Type: "t"}, From: outbox.Origin{Schedule: "s"}}).Encode())
-	f.Add((&outbox.Message{Spec: task.Spec{Type: "t"}, From: outbox.Origin{Parent: task.ID{1}, N: 2}}).Encode())
+	f.Add((&schema.Message{Spec: task.Spec{Type: "t"}, From: schema.Origin{Schedule: "s"}}).Encode())
+	f.Add((&schema.Message{Spec: task.Spec{Type: "t"}, From: schema.Origin{Parent: task.ID{1}, N: 2}}).Encode())
 	f.Add(schema.EncodeFollowers([]schema.Follower{{Type: "t", Spec: task.EncodeSpec(&task.Spec{Type: "t"})},
 		{State: schema.FollowerCreated, ID: task.ID{1}}}))
 	f.Add((&schema.Exec{State: task.Ready, Links: &schema.Links{Followed: true, Group: task.ID{1}, Ref: task.ID{2}, Revision: 3}}).Encode())
@@ -54,7 +53,7 @@ func FuzzRows(f *testing.F) {
 		unique := func(b []byte) ([]byte, error) { u, err := schema.DecodeUnique(b); return u.Encode(), err }
 		first := func(b []byte) ([]byte, error) { o, err := schema.DecodeFirst(b); return o.Encode(), err }
 		result := func(b []byte) ([]byte, error) { r, err := schema.DecodeResult(b); return r.Encode(), err }
-		message := func(b []byte) ([]byte, error) { p, err := outbox.Decode(task.ID{1}, b); return p.Encode(), err }
+		message := func(b []byte) ([]byte, error) { p, err := schema.DecodeMessage(task.ID{1}, b); return p.Encode(), err }
 		for _, form := range []func([]byte) ([]byte, error){envelope, exec, attempt, key, claimKey, tally, unique, first, result, message} {
 			once, err := form(row)
 			same(once, err, form)

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/engine/workflow"
 	"github.com/pawlq/pawl/internal/task"
@@ -255,7 +254,7 @@ func (s *shards) carry(w *engine.World, notes bool) string {
 }
 
 // cancel delivers an order to cancel a task, which has an effect only once.
-func (s *shards) cancel(p *outbox.Message) {
+func (s *shards) cancel(p *schema.Message) {
 	w := s.at(p.Cancel.Shard())
 	_, err := engine.Run(w, func(r *engine.Round) (struct{}, error) {
 		return struct{}{}, engine.CancelOnce(r, "default", p.Cancel, p.Request)

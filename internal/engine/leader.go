@@ -4,9 +4,7 @@ import (
 	"github.com/pawlq/pawl/internal/engine/cache"
 	"github.com/pawlq/pawl/internal/engine/deadline"
 	"github.com/pawlq/pawl/internal/engine/lanes"
-	"github.com/pawlq/pawl/internal/engine/order"
-	"github.com/pawlq/pawl/internal/engine/quota"
-	"github.com/pawlq/pawl/internal/engine/turns"
+	"github.com/pawlq/pawl/internal/engine/limit"
 	"github.com/pawlq/pawl/internal/engine/zonemap"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -26,12 +24,12 @@ type Leader struct {
 	term   LeaderTerm
 	limits task.Limits
 	queues map[queueName]*Queue
-	orders order.Memory
-	shares turns.Book // of claims from weighted queues
+	orders lanes.Orders
+	shares lanes.TurnBook // of claims from weighted queues
 	hot    *cache.Tasks
 	ids    map[string]*cache.IDs // by namespace
 	keys   cache.Keys
-	spaces map[string]*quota.Space // by namespace
+	spaces map[string]*limit.Space // by namespace
 	zones  map[string]*zonemap.Map // the same
 
 	restored  cache.Restored
@@ -54,7 +52,7 @@ type queueName struct{ ns, name string }
 // NewLeader returns the memory of a new leader. Policies act in the given order.
 func NewLeader(o LeaderTerm, l task.Limits, policies ...Policy) *Leader {
 	return &Leader{term: o, limits: l, renewedUpTo: o.Began.Add(ForgetStep), points: pointsOf(policies), queues: map[queueName]*Queue{},
-		hot: cache.NewTasks(), leases: deadline.Leases{}, ids: map[string]*cache.IDs{}, spaces: map[string]*quota.Space{},
+		hot: cache.NewTasks(), leases: deadline.Leases{}, ids: map[string]*cache.IDs{}, spaces: map[string]*limit.Space{},
 		zones: map[string]*zonemap.Map{}}
 }
 

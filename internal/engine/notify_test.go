@@ -15,7 +15,6 @@ import (
 	"github.com/pawlq/pawl/internal/engine/breaker"
 	"github.com/pawlq/pawl/internal/engine/fingerprint"
 	"github.com/pawlq/pawl/internal/engine/notify"
-	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
@@ -32,8 +31,8 @@ func allOf(queues ...string) task.WatchRule {
 }
 
 // sentNews returns the notifications in the outbox.
-func sentNews(w *engine.World) (all []*outbox.Message) {
-	return slices.DeleteFunc(w.Messages(1000), func(p *outbox.Message) bool { return p.Notification == nil })
+func sentNews(w *engine.World) (all []*schema.Message) {
+	return slices.DeleteFunc(w.Messages(1000), func(p *schema.Message) bool { return p.Notification == nil })
 }
 
 // deliverNews removes the notifications from the outbox, as the leader's sender does after delivering them.
@@ -228,7 +227,7 @@ func TestErasedSubscriptions(t *testing.T) {
 		}
 	})
 	w.Pass(2 * time.Minute)
-	if got := outbox.List(w.Store, "other", task.ID{}, 10); len(got) > 0 {
+	if got := schema.ListMessages(w.Store, "other", task.ID{}, 10); len(got) > 0 {
 		t.Errorf("%d notifications are on their way", len(got))
 	}
 }

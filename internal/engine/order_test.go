@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine/lanes"
-	"github.com/pawlq/pawl/internal/engine/order"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -20,9 +19,9 @@ func strictOrder() task.Settings {
 
 // ShortLines makes a leader keep little of the order of keys in memory.
 func ShortLines(t testing.TB) {
-	was := order.Bounds
-	t.Cleanup(func() { order.Bounds = was })
-	order.Bounds.Lines, order.Bounds.Line = 3, 2
+	was := lanes.OrderBounds
+	t.Cleanup(func() { lanes.OrderBounds = was })
+	lanes.OrderBounds.Lines, lanes.OrderBounds.Line = 3, 2
 }
 
 // Tasks that wait behind others of their key take no memory, and a new leader's first claim reads no more than in other queues.

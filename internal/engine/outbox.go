@@ -1,13 +1,12 @@
 package engine
 
 import (
-	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // Send puts a message for another shard into the outbox.
-func (r *Round) Send(ns string, m *outbox.Message) {
+func (r *Round) Send(ns string, m *schema.Message) {
 	m.Put(r.tx, ns)
 	r.ToSend = true
 }
@@ -16,7 +15,7 @@ func (r *Round) Send(ns string, m *outbox.Message) {
 // why. It removes the message, unless it must be delivered again: follow-up tasks and members of groups wait until
 // their queue has room.
 func Delivered(r *Round, ns string, request task.ID, a Accepted, refused *task.Error) (stays bool) {
-	m, ok := outbox.Read(r.tx, ns, request)
+	m, ok := schema.ReadMessage(r.tx, ns, request)
 	if !ok {
 		return false
 	}

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -14,7 +13,7 @@ type Policy struct {
 	// Ended is called when a task with links has ended or was replayed; x has its new state. The result is set only if the task succeeded.
 	Ended func(r *Round, ns string, id task.ID, x *schema.Exec, result schema.Result)
 	// Delivered is called when a message was delivered to its shard, or refused there. It returns true if the message must be delivered again.
-	Delivered func(r *Round, ns string, m *outbox.Message, a Accepted, refused *task.Error) (stays bool)
+	Delivered func(r *Round, ns string, m *schema.Message, a Accepted, refused *task.Error) (stays bool)
 	// Due handles deadlines, by their kind. The deadline's row has been deleted by then.
 	Due map[schema.DeadlineKind]func(r *Round, d schema.Deadline)
 	// Seal writes what the policy has gathered in a round, after all verbs have run.
@@ -41,7 +40,7 @@ type Checker interface {
 type points struct {
 	admitted  []func(*Round, *NewTask, *schema.Envelope, *schema.Exec)
 	ended     []func(*Round, string, task.ID, *schema.Exec, schema.Result)
-	delivered []func(*Round, string, *outbox.Message, Accepted, *task.Error) bool
+	delivered []func(*Round, string, *schema.Message, Accepted, *task.Error) bool
 	due       [256]func(*Round, schema.Deadline)
 	seal      []func(*Round)
 	erased    []func(*Leader, string)

@@ -6,10 +6,7 @@ import (
 	"github.com/pawlq/pawl/internal/engine/breaker"
 	"github.com/pawlq/pawl/internal/engine/lanes"
 	"github.com/pawlq/pawl/internal/engine/limit"
-	"github.com/pawlq/pawl/internal/engine/order"
-	"github.com/pawlq/pawl/internal/engine/quota"
 	"github.com/pawlq/pawl/internal/engine/schema"
-	"github.com/pawlq/pawl/internal/engine/turns"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -17,24 +14,24 @@ import (
 type Queue struct {
 	queueName
 	config   task.QueueConfig
-	space    *quota.Space
-	waits    quota.Waiter
-	own      quota.Limits
+	space    *limit.Space
+	waits    limit.Waiter
+	own      limit.QueueLimits
 	counts   schema.Counts
 	lanes    *lanes.Set
 	limits   limit.Set
 	breakers *breaker.Set // nil: no rule
-	order    order.Set
-	credit   turns.ByTypes // of the priorities
+	order    lanes.OrderSet
+	credit   lanes.CreditsByTypes // of the priorities
 	dirty    bool
 	starved  bool   // a claim found nothing while lanes were unread, or expired tasks were first
 	expiring uint64 // the round in which claims found too many expired tasks
 }
 
-func (l *Leader) newQueue(name queueName, s *quota.Space) *Queue {
-	q := &Queue{queueName: name, space: s, waits: quota.Waiter{Queue: name.name}, order: l.orders.NewSet(name.ns, name.name)}
+func (l *Leader) newQueue(name queueName, s *limit.Space) *Queue {
+	q := &Queue{queueName: name, space: s, waits: limit.Waiter{Queue: name.name}, order: l.orders.NewSet(name.ns, name.name)}
 	q.limits = limit.NewSet(name.ns, name.name, &q.config.Settings, q)
-	q.own = quota.NewLimits(name.ns, name.name, &q.config, &q.counts)
+	q.own = limit.NewQueueLimits(name.ns, name.name, &q.config, &q.counts)
 	q.lanes = lanes.New(name.ns, name.name, q)
 	return q
 }

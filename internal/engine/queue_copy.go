@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/pawlq/pawl/internal/engine/lanes"
 	"github.com/pawlq/pawl/internal/engine/schema"
-	"github.com/pawlq/pawl/internal/engine/turns"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -22,7 +22,7 @@ func PutQueue(r *Round, ns, name string, config task.QueueConfig) {
 		return
 	}
 	if q.config.Settings.Weights != config.Settings.Weights {
-		q.credit = turns.ByTypes{}
+		q.credit = lanes.CreditsByTypes{}
 	}
 	was := q.config
 	if q.limits.Follow(r, &config.Settings) {

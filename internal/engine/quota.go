@@ -1,15 +1,15 @@
 package engine
 
 import (
-	"github.com/pawlq/pawl/internal/engine/quota"
+	"github.com/pawlq/pawl/internal/engine/limit"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // spaceOf returns the usage of a namespace in this shard.
-func (r *Round) spaceOf(ns string) *quota.Space {
+func (r *Round) spaceOf(ns string) *limit.Space {
 	s := r.l.spaces[ns]
 	if s == nil {
-		s = quota.Open(r.tx, ns)
+		s = limit.OpenSpace(r.tx, ns)
 		r.l.spaces[ns] = s
 	}
 	return s

@@ -7,7 +7,7 @@ import (
 	"github.com/pawlq/pawl/internal/engine/cache"
 	"github.com/pawlq/pawl/internal/engine/deadline"
 	"github.com/pawlq/pawl/internal/engine/lanes"
-	"github.com/pawlq/pawl/internal/engine/quota"
+	"github.com/pawlq/pawl/internal/engine/limit"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/engine/zonemap"
 	"github.com/pawlq/pawl/internal/store"
@@ -27,7 +27,7 @@ type Round struct {
 	breakers []dirtyBreaker
 	deaths   int      // tasks that became dead letters or poisoned
 	operated operated // what an operation is changing
-	quotas   quota.Round
+	quotas   limit.QuotaRound
 	zones    []*zonemap.Map // to be sealed
 	memory   map[any]any    // of policies, by the types of what they remember
 	shared   deadline.Shared

@@ -10,7 +10,6 @@ import (
 
 	"github.com/pawlq/pawl/internal/audit"
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schedule"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
@@ -303,8 +302,8 @@ func TestDeletedSchedule(t *testing.T) {
 			t.Errorf("Delete with version %d: existed %t, %v", version, existed, err)
 		}
 	}
-	fire := func() *outbox.Message {
-		on, err := engine.Run(w, func(r *engine.Round) (*outbox.Message, error) {
+	fire := func() *schema.Message {
+		on, err := engine.Run(w, func(r *engine.Round) (*schema.Message, error) {
 			_, on, err := schedule.Fire(r, "default", "s", schedule.Trigger{Request: w.NewID(), ID: w.NewID()})
 			return on, err
 		})
@@ -313,7 +312,7 @@ func TestDeletedSchedule(t *testing.T) {
 		}
 		return on
 	}
-	arrive := func(on *outbox.Message, id task.ID) {
+	arrive := func(on *schema.Message, id task.ID) {
 		w.Round(func(r *engine.Round) { engine.Delivered(r, "default", on.Request, engine.Accepted{ID: id}, nil) })
 	}
 	if _, err := put(w, schedule.PutCall{Schedule: s, Version: 3}); err != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/schedule"
 	"github.com/pawlq/pawl/internal/engine/schema"
@@ -103,7 +102,7 @@ func (s *story) trigger(d *datadriven.TestData) string {
 	call := schedule.Trigger{Request: task.ID{15: byte(number(arg(d, "request")))}, ID: s.NewID()}
 	type done struct {
 		a  engine.Accepted
-		on *outbox.Message
+		on *schema.Message
 	}
 	out, err := onSchedule(s, task.ScheduleTriggered, d.CmdArgs[0].Key, func(r *engine.Round) (out done, err error) {
 		out.a, out.on, err = schedule.Fire(r, "default", d.CmdArgs[0].Key, call)
@@ -181,7 +180,7 @@ func (s *story) sendOutbox(d *datadriven.TestData) string {
 	return strings.Join(lines, "\n")
 }
 
-func (s *story) message(p *outbox.Message) string {
+func (s *story) message(p *schema.Message) string {
 	if p.From.Schedule != "" {
 		return fmt.Sprintf("%s of %s/%s, tick %d", p.From.Schedule, p.Spec.Queue, p.Spec.Type, p.From.Tick)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/auditlog"
+	"github.com/pawlq/pawl/internal/engine/actions"
 	"github.com/pawlq/pawl/internal/engine/explain"
 	"github.com/pawlq/pawl/internal/engine/once"
 	"github.com/pawlq/pawl/internal/engine/query"
@@ -320,7 +320,7 @@ func (s *story) operateStep(d *datadriven.TestData) string {
 	id := s.id(d.CmdArgs[0].Key)
 	_, err := engine.Run(s.World, func(r *engine.Round) (struct{}, error) {
 		do, action := s.operate(r, d, id)
-		return struct{}{}, auditlog.OnTask(r, s.by, action, "default", id, do)
+		return struct{}{}, actions.OnTask(r, s.by, action, "default", id, do)
 	})
 	if err != nil {
 		return answer(err, "")

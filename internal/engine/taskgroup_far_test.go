@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/engine/workflow"
 	"github.com/pawlq/pawl/internal/task"
@@ -36,7 +35,7 @@ func TestCancelReachesOtherShards(t *testing.T) {
 	member := func(i int) task.ID { return task.NewID(2, 1, uint64(i)) }
 	tell := func(i int, turn uint64, s task.State) {
 		w.Round(func(r *engine.Round) {
-			workflow.Receive(r, "default", &outbox.Notice{Group: n.ID, Ref: made.Tasks[i].Message.Spec.Member.Ref, ID: member(i),
+			workflow.Receive(r, "default", &schema.Notice{Group: n.ID, Ref: made.Tasks[i].Message.Spec.Member.Ref, ID: member(i),
 				Revision: turn, State: s})
 			engine.Delivered(r, "default", made.Tasks[i].Message.Request, engine.Accepted{ID: member(i)}, nil)
 		})

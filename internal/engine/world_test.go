@@ -16,8 +16,6 @@ import (
 	"github.com/pawlq/pawl/internal/engine/breaker"
 	"github.com/pawlq/pawl/internal/engine/lanes"
 	"github.com/pawlq/pawl/internal/engine/limit"
-	"github.com/pawlq/pawl/internal/engine/outbox"
-	"github.com/pawlq/pawl/internal/engine/quota"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/engine/zonemap"
 	"github.com/pawlq/pawl/internal/store"
@@ -286,7 +284,7 @@ func sameZones(l *Leader, from store.Reader) error {
 // sameSpaces checks that the namespaces in memory agree with the rows.
 func sameSpaces(l *Leader, from store.Reader) error {
 	for ns, s := range l.spaces {
-		if err := s.Verify(from, func(queue string) *quota.Waiter {
+		if err := s.Verify(from, func(queue string) *limit.Waiter {
 			if q := l.queues[queueName{ns, queue}]; q != nil {
 				return &q.waits
 			}
@@ -348,8 +346,8 @@ func (w *World) checkKeys() (bad error) {
 func CheckAll(from store.Reader, ns string) []string { return TestCheck(from, ns) }
 
 // Messages returns up to limit messages of the outbox.
-func (w *World) Messages(limit int) (messages []*outbox.Message) {
-	for _, stored := range outbox.List(w.Store, "default", task.ID{}, limit) {
+func (w *World) Messages(limit int) (messages []*schema.Message) {
+	for _, stored := range schema.ListMessages(w.Store, "default", task.ID{}, limit) {
 		m, err := stored.Message()
 		if err != nil {
 			w.T.Fatal(err)

@@ -19,11 +19,11 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
-	"github.com/pawlq/pawl/internal/cluster/auditlog"
-	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/fanout"
+	"github.com/pawlq/pawl/internal/system/auditlog"
+	"github.com/pawlq/pawl/internal/system/queues"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
@@ -166,11 +166,11 @@ func TestEmptyListsEnd(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
 	ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
-	verbtest.On(f.table(), broker.ListGroups, func(context.Context, *broker.GroupList) (out broker.Paged[broker.GroupPage], err error) {
+	verbtest.On(f.table(), broker.ListGroups, func(context.Context, broker.GroupList) (out broker.Paged[broker.GroupPage], err error) {
 		out.Page.More = true
 		return out, nil
 	})
-	verbtest.On(f.table(), broker.GroupMembers, func(context.Context, *broker.MemberList) (out broker.MembersListed, err error) {
+	verbtest.On(f.table(), broker.GroupMembers, func(context.Context, broker.MemberList) (out broker.MembersListed, err error) {
 		out.Members.More = true
 		return out, nil
 	})

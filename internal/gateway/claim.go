@@ -12,9 +12,8 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/gateway/fanout"
-	"github.com/pawlq/pawl/internal/gateway/roundrobin"
 	"github.com/pawlq/pawl/internal/gateway/send"
-	"github.com/pawlq/pawl/internal/gateway/tracing"
+	"github.com/pawlq/pawl/internal/gateway/tasktrace"
 	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
@@ -24,7 +23,7 @@ import (
 type workerService struct {
 	pawlv1.UnimplementedWorkerServiceServer
 	*claims
-	spans tracing.Spans
+	spans tasktrace.Spans
 	callinfo.Errors
 	registry *registry.Registry // of this node's workers
 	limits   task.Limits
@@ -85,7 +84,7 @@ type claims struct {
 	cluster  fanout.Cluster
 	registry *registry.Registry // of this node's workers
 	log      *slog.Logger
-	shares   roundrobin.Picker
+	shares   fanout.Picker
 	slow     slowShards
 
 	releases sync.WaitGroup // of claims that nobody received

@@ -27,8 +27,8 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/cluster"
-	"github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/gateway/administration"
+	"github.com/pawlq/pawl/internal/system"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
@@ -106,29 +106,29 @@ func (a *fakeAdmin) Map(context.Context) *cluster.Map { _ = a.ask("map"); return
 
 // answer registers the fake's answers in a table.
 func (a *fakeAdmin) answer(to verbtest.Answers) {
-	verbtest.OnSystem(to, cluster.DrainNode, func(_ context.Context, q cluster.NodeCall) (out verb.Nothing, err error) {
-		if q.Flag {
+	verbtest.On(to, cluster.DrainNode, func(_ context.Context, q cluster.NodeDrain) (out verb.Nothing, err error) {
+		if q.Undo {
 			return out, a.ask("undrain %s", q.Node)
 		}
 		return out, a.ask("drain %s", q.Node)
 	})
-	verbtest.OnSystem(to, cluster.RemoveNode, func(_ context.Context, q cluster.NodeCall) (verb.Nothing, error) {
-		return verb.Nothing{}, a.ask("remove %s %t", q.Node, q.Flag)
+	verbtest.On(to, cluster.RemoveNode, func(_ context.Context, q cluster.NodeRemoval) (verb.Nothing, error) {
+		return verb.Nothing{}, a.ask("remove %s %t", q.Node, q.Force)
 	})
-	verbtest.OnSystem(to, cluster.MoveReplica, func(_ context.Context, q cluster.ReplicaCall) (out verb.Nothing, err error) {
-		if q.From == "" {
-			return out, a.ask("transfer %d %q", q.Shard, q.To)
-		}
-		return out, a.ask("move %d %s %s", q.Shard, q.From, q.To)
+	verbtest.On(to, cluster.MoveReplica, func(_ context.Context, q cluster.ReplicaMove) (verb.Nothing, error) {
+		return verb.Nothing{}, a.ask("move %d %s %s", q.Shard, q.From, q.To)
 	})
-	verbtest.OnSystem(to, cluster.RaiseLevel, func(context.Context, cluster.AuthorCall) (int, error) { return 2, a.ask("level") })
-	verbtest.OnSystem(to, cluster.AddShards, func(_ context.Context, q cluster.CountCall) (verb.Nothing, error) {
+	verbtest.On(to, cluster.MoveLeader, func(_ context.Context, q cluster.LeaderTransfer) (verb.Nothing, error) {
+		return verb.Nothing{}, a.ask("transfer %d %q", q.Shard, q.To)
+	})
+	verbtest.On(to, cluster.RaiseLevel, func(context.Context, cluster.AuthorCall) (int, error) { return 2, a.ask("level") })
+	verbtest.On(to, cluster.AddShards, func(_ context.Context, q cluster.CountCall) (verb.Nothing, error) {
 		return verb.Nothing{}, a.ask("shards %d", q.N)
 	})
-	verbtest.OnSystem(to, cluster.SetAuditRetention, func(_ context.Context, q cluster.PeriodCall) (verb.Nothing, error) {
+	verbtest.On(to, cluster.SetAuditRetention, func(_ context.Context, q cluster.PeriodCall) (verb.Nothing, error) {
 		return verb.Nothing{}, a.ask("audit retention %v", q.D)
 	})
-	verbtest.OnSystem(to, cluster.SetReplication, func(_ context.Context, q cluster.CountCall) (verb.Nothing, error) {
+	verbtest.On(to, cluster.SetReplication, func(_ context.Context, q cluster.CountCall) (verb.Nothing, error) {
 		return verb.Nothing{}, a.ask("replication %d", q.N)
 	})
 }

@@ -481,7 +481,7 @@ func (lossyCounts) QueueCounts(context.Context, broker.CountsQuery) verb.Partial
 func TestQueueListsNameWhatIsMissing(t *testing.T) {
 	f := newFake(1, 2)
 	f.home = map[string]uint32{"a": 1, "b": 2}
-	verbtest.On(f.table(), broker.DescribeQueue, func(_ context.Context, q *broker.OnQueue) (out broker.QueueDescribed, err error) {
+	verbtest.On(f.table(), broker.DescribeQueue, func(_ context.Context, q broker.OnQueue) (out broker.QueueDescribed, err error) {
 		if q.Shard == 2 {
 			return out, task.Unavailable(time.Second, "shard 2 has no leader")
 		}
@@ -556,7 +556,7 @@ func TestOtherPagesFitIntoMessages(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
 	ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
-	verbtest.On(f.table(), broker.GroupMembers, func(context.Context, *broker.MemberList) (out broker.MembersListed, err error) {
+	verbtest.On(f.table(), broker.GroupMembers, func(context.Context, broker.MemberList) (out broker.MembersListed, err error) {
 		for i := range tasks {
 			out.Members.Members = append(out.Members.Members, broker.GroupMember{Ref: task.ID{15: byte(i + 1)},
 				Result: broker.Result{Data: make([]byte, size)}})
@@ -581,7 +581,7 @@ func TestOtherPagesFitIntoMessages(t *testing.T) {
 		want  int
 	}{{[]int{convert.MaxPageBytes + 1}, 1}, {[]int{convert.MaxPageBytes + 1, 1000}, 1}, {[]int{convert.MaxPageBytes - 1000, 1000}, 2},
 		{[]int{convert.MaxPageBytes - 1000, 1001}, 1}} {
-		verbtest.On(f.table(), broker.GroupMembers, func(context.Context, *broker.MemberList) (out broker.MembersListed, err error) {
+		verbtest.On(f.table(), broker.GroupMembers, func(context.Context, broker.MemberList) (out broker.MembersListed, err error) {
 			for _, n := range x.sizes {
 				out.Members.Members = append(out.Members.Members, of(n))
 			}
@@ -594,7 +594,7 @@ func TestOtherPagesFitIntoMessages(t *testing.T) {
 		}
 	}
 	for n, cut := range map[int]bool{contract.MaxPage: false, contract.MaxPage + 1: true} {
-		verbtest.On(f.table(), broker.GroupDead, func(context.Context, *broker.DeadOf) (out broker.DeadGrouped, err error) {
+		verbtest.On(f.table(), broker.GroupDead, func(context.Context, broker.DeadOf) (out broker.DeadGrouped, err error) {
 			for i := range n {
 				out.Groups = append(out.Groups, broker.Group{Fingerprint: uint64(i), Queues: map[string]int64{"q": 1}})
 			}

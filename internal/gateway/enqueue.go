@@ -6,13 +6,13 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/gateway/access"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/gateway/fanout"
-	"github.com/pawlq/pawl/internal/gateway/tracing"
+	"github.com/pawlq/pawl/internal/gateway/tasktrace"
 	"github.com/pawlq/pawl/internal/parallel"
+	"github.com/pawlq/pawl/internal/system/queues"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -81,7 +81,7 @@ type shardTasks struct {
 
 // enqueuer enqueues tasks in whichever shards have their queues.
 type enqueuer struct {
-	spans tracing.Spans
+	spans tasktrace.Spans
 	callinfo.Errors
 	broker  Broker
 	cluster fanout.Cluster

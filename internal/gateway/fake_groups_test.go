@@ -88,7 +88,7 @@ func newFakeGroups(f *fake) *fakeGroups {
 	return g
 }
 
-func (f *fakeGroups) closeGroup(_ context.Context, q *broker.OnGroup) (broker.Shown[*broker.GroupView], error) {
+func (f *fakeGroups) closeGroup(_ context.Context, q broker.OnGroup) (broker.Shown[*broker.GroupView], error) {
 	g, at, err := f.find(q.ID)
 	if err == nil {
 		g.Open = false
@@ -96,7 +96,7 @@ func (f *fakeGroups) closeGroup(_ context.Context, q *broker.OnGroup) (broker.Sh
 	return broker.Shown[*broker.GroupView]{View: g, Stamped: broker.Stamped{At: at}}, err
 }
 
-func (f *fakeGroups) cancelGroup(_ context.Context, q *broker.GroupCommand) (broker.Shown[*broker.GroupView], error) {
+func (f *fakeGroups) cancelGroup(_ context.Context, q broker.GroupCommand) (broker.Shown[*broker.GroupView], error) {
 	g, at, err := f.find(q.ID)
 	if err == nil {
 		g.State = workflow.Cancelled
@@ -104,12 +104,12 @@ func (f *fakeGroups) cancelGroup(_ context.Context, q *broker.GroupCommand) (bro
 	return broker.Shown[*broker.GroupView]{View: g, Stamped: broker.Stamped{At: at}}, err
 }
 
-func (f *fakeGroups) show(_ context.Context, q *broker.OnGroup) (broker.Shown[*broker.GroupView], error) {
+func (f *fakeGroups) show(_ context.Context, q broker.OnGroup) (broker.Shown[*broker.GroupView], error) {
 	g, at, err := f.find(q.ID)
 	return broker.Shown[*broker.GroupView]{View: g, Stamped: broker.Stamped{At: at}}, err
 }
 
-func (f *fakeGroups) list(_ context.Context, q *broker.GroupList) (out broker.Paged[broker.GroupPage], err error) {
+func (f *fakeGroups) list(_ context.Context, q broker.GroupList) (out broker.Paged[broker.GroupPage], err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := len(f.all) - 1; i >= 0; i-- {
@@ -125,7 +125,7 @@ func (f *fakeGroups) list(_ context.Context, q *broker.GroupList) (out broker.Pa
 	return out, nil
 }
 
-func (f *fakeGroups) members(_ context.Context, q *broker.MemberList) (out broker.MembersListed, err error) {
+func (f *fakeGroups) members(_ context.Context, q broker.MemberList) (out broker.MembersListed, err error) {
 	g, at, err := f.find(q.ID)
 	out.At = at
 	if err != nil {

@@ -52,7 +52,7 @@ func newFakeOperations(f *fake) *fakeOperations {
 	return o
 }
 
-func (f *fakeOperations) countMatches(ctx context.Context, q *broker.MatchCount) (out broker.MatchesCounted, err error) {
+func (f *fakeOperations) countMatches(ctx context.Context, q broker.MatchCount) (out broker.MatchesCounted, err error) {
 	if q.Limit == 0 { // outcomes of tasks
 		out.Matches = broker.Matches{States: map[task.State]int64{task.Ready: 3, task.Dead: 1}}
 		if q.Filter.Queue == "mail" && q.Wait < broker.CountTime {
@@ -81,7 +81,7 @@ func (f *fakeOperations) Operation(ctx context.Context, _ string, id task.ID, wa
 	return f.find(id)
 }
 
-func (f *fakeOperations) list(_ context.Context, q *broker.OperationList) (out broker.Paged[broker.OperationPage], err error) {
+func (f *fakeOperations) list(_ context.Context, q broker.OperationList) (out broker.Paged[broker.OperationPage], err error) {
 	out.At = fakeMoment
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -107,15 +107,15 @@ func (f *fakeOperations) steer(id task.ID, change func(o *broker.Operation)) (br
 	return broker.Shown[broker.OperationView]{View: v, Stamped: broker.Stamped{At: at}}, err
 }
 
-func (f *fakeOperations) pause(_ context.Context, q *broker.OperationOrder) (broker.Shown[broker.OperationView], error) {
+func (f *fakeOperations) pause(_ context.Context, q broker.OperationOrder) (broker.Shown[broker.OperationView], error) {
 	return f.steer(q.ID, func(o *broker.Operation) { o.Stopping, o.Why, o.StoppedBy = broker.OperationPaused, q.By.Reason, q.By })
 }
 
-func (f *fakeOperations) resume(_ context.Context, q *broker.OperationOrder) (broker.Shown[broker.OperationView], error) {
+func (f *fakeOperations) resume(_ context.Context, q broker.OperationOrder) (broker.Shown[broker.OperationView], error) {
 	return f.steer(q.ID, func(o *broker.Operation) { o.Stopping, o.Why, o.StoppedBy, o.ResumedBy = 0, "", task.Author{}, q.By })
 }
 
-func (f *fakeOperations) abort(_ context.Context, q *broker.OperationOrder) (broker.Shown[broker.OperationView], error) {
+func (f *fakeOperations) abort(_ context.Context, q broker.OperationOrder) (broker.Shown[broker.OperationView], error) {
 	return f.steer(q.ID, func(o *broker.Operation) {
 		o.State, o.EndedAt, o.Why, o.StoppedBy = broker.OperationAborted, broker.TimeOf(time.Now()), q.By.Reason, q.By
 	})

@@ -77,7 +77,7 @@ func (f *fakeSchedules) answer(to verbtest.Answers) {
 	verbtest.On(to, broker.ScheduleHistory, f.ScheduleHistory)
 }
 
-func (f *fakeSchedules) PauseSchedule(_ context.Context, q *broker.ScheduleCommand) (broker.Shown[*broker.ScheduleView], error) {
+func (f *fakeSchedules) PauseSchedule(_ context.Context, q broker.ScheduleCommand) (broker.Shown[*broker.ScheduleView], error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	v, err := f.find(q.Name)
@@ -87,7 +87,7 @@ func (f *fakeSchedules) PauseSchedule(_ context.Context, q *broker.ScheduleComma
 	return broker.Shown[*broker.ScheduleView]{View: v, Stamped: broker.Stamped{At: fakeMoment}}, err
 }
 
-func (f *fakeSchedules) ResumeSchedule(_ context.Context, q *broker.ScheduleCommand) (broker.Shown[*broker.ScheduleView], error) {
+func (f *fakeSchedules) ResumeSchedule(_ context.Context, q broker.ScheduleCommand) (broker.Shown[*broker.ScheduleView], error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	v, err := f.find(q.Name)
@@ -111,14 +111,14 @@ func (f *fakeSchedules) TriggerSchedule(_ context.Context, _ task.Author, _, nam
 	return broker.Accepted{ID: request, State: task.Ready}, fakeMoment, f.faults.ask()
 }
 
-func (f *fakeSchedules) Schedule(_ context.Context, q *broker.AtHome) (broker.Shown[*broker.ScheduleView], error) {
+func (f *fakeSchedules) Schedule(_ context.Context, q broker.AtHome) (broker.Shown[*broker.ScheduleView], error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	v, err := f.find(q.Name)
 	return broker.Shown[*broker.ScheduleView]{View: v, Stamped: broker.Stamped{At: fakeMoment}}, err
 }
 
-func (f *fakeSchedules) Schedules(_ context.Context, q *broker.ScheduleList) (out broker.Paged[broker.SchedulePage], err error) {
+func (f *fakeSchedules) Schedules(_ context.Context, q broker.ScheduleList) (out broker.Paged[broker.SchedulePage], err error) {
 	out.At = fakeMoment
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -134,7 +134,7 @@ func (f *fakeSchedules) Schedules(_ context.Context, q *broker.ScheduleList) (ou
 	return out, nil
 }
 
-func (f *fakeSchedules) ScheduleHistory(_ context.Context, q *broker.ScheduleHistoryList) (out broker.ScheduleHistoryPage, err error) {
+func (f *fakeSchedules) ScheduleHistory(_ context.Context, q broker.ScheduleHistoryList) (out broker.ScheduleHistoryPage, err error) {
 	out.At = fakeMoment
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -15,7 +15,6 @@ import (
 
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
@@ -24,6 +23,7 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/watch/watchtest"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/stats"
+	"github.com/pawlq/pawl/internal/system/queues"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
@@ -572,7 +572,7 @@ func (f *fake) selected(s broker.Selection) (list []*fakeTask) {
 	return list
 }
 
-func (f *fake) bulk(q *broker.OnDead, to task.State) (out broker.BulkDone, err error) {
+func (f *fake) bulk(q broker.OnDead, to task.State) (out broker.BulkDone, err error) {
 	if err := f.begin(q.Shard); err != nil {
 		return out, err
 	}

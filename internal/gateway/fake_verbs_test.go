@@ -32,35 +32,35 @@ func (f *fake) table() verbtest.Answers {
 
 // answerQueues registers answers about the shards' queues and tasks.
 func (f *fake) answerQueues() {
-	verbtest.On(f.answers, broker.DescribeQueue, func(ctx context.Context, q *broker.OnQueue) (out broker.QueueDescribed, err error) {
+	verbtest.On(f.answers, broker.DescribeQueue, func(ctx context.Context, q broker.OnQueue) (out broker.QueueDescribed, err error) {
 		out.Info, out.At, err = f.Queue(ctx, q.Shard, q.Namespace, q.Queue)
 		return out, err
 	})
-	verbtest.On(f.answers, broker.PurgeQueue, func(ctx context.Context, q *broker.QueueCommand) (out broker.BulkDone, err error) {
+	verbtest.On(f.answers, broker.PurgeQueue, func(ctx context.Context, q broker.QueueCommand) (out broker.BulkDone, err error) {
 		out.Done, out.At, err = f.Purge(ctx, q.By, q.Shard, q.Namespace, q.Queue)
 		return out, err
 	})
-	verbtest.On(f.answers, broker.CloseBreakers, func(ctx context.Context, q *broker.BreakersOf) (out broker.BreakersClosed, err error) {
+	verbtest.On(f.answers, broker.CloseBreakers, func(ctx context.Context, q broker.BreakersOf) (out broker.BreakersClosed, err error) {
 		out.Closed, out.At, err = f.CloseBreakers(ctx, q.By, q.Shard, q.Namespace, q.Queue, q.Type)
 		return out, err
 	})
-	verbtest.On(f.answers, broker.ListTasks, func(ctx context.Context, q *broker.TaskList) (out broker.Paged[broker.Page], err error) {
+	verbtest.On(f.answers, broker.ListTasks, func(ctx context.Context, q broker.TaskList) (out broker.Paged[broker.Page], err error) {
 		out.Page, out.At, err = f.Tasks(ctx, q.Shard, q.Namespace, q.Filter, q.Cursor, q.Limit)
 		return out, err
 	})
 	verbtest.On(f.answers, broker.GroupDead, f.groupDead)
-	verbtest.On(f.answers, broker.ReplayDead, func(_ context.Context, q *broker.OnDead) (broker.BulkDone, error) {
+	verbtest.On(f.answers, broker.ReplayDead, func(_ context.Context, q broker.OnDead) (broker.BulkDone, error) {
 		return f.bulk(q, task.Ready)
 	})
-	verbtest.On(f.answers, broker.DiscardDead, func(_ context.Context, q *broker.OnDead) (broker.BulkDone, error) {
+	verbtest.On(f.answers, broker.DiscardDead, func(_ context.Context, q broker.OnDead) (broker.BulkDone, error) {
 		return f.bulk(q, task.Discarded)
 	})
-	verbtest.On(f.answers, broker.OperateTask, func(_ context.Context, q *broker.TaskCommand) (out broker.Shown[*broker.View], err error) {
+	verbtest.On(f.answers, broker.OperateTask, func(_ context.Context, q broker.TaskCommand) (out broker.Shown[*broker.View], err error) {
 		out.View, out.At, err = f.command(q)
 		return out, err
 	})
 	// all shards are the same
-	verbtest.On(f.answers, broker.Spaces, func(_ context.Context, q *broker.OnSpaces) (spaces []task.Space, err error) {
+	verbtest.On(f.answers, broker.Spaces, func(_ context.Context, q broker.OnSpaces) (spaces []task.Space, err error) {
 		for i, name := range q.Names {
 			spaces = append(spaces, task.Space{Namespace: name.Namespace, Use: task.Amounts{Backlog: int64(10 * (i + 1)), Bytes: 4096,
 				Running: int64(i)}})
@@ -81,7 +81,7 @@ var states = map[broker.TaskVerb]struct {
 	broker.Update:  {task.Ready, []task.State{task.Ready, task.Scheduled}},
 }
 
-func (f *fake) command(q *broker.TaskCommand) (*broker.View, broker.Stamp, error) {
+func (f *fake) command(q broker.TaskCommand) (*broker.View, broker.Stamp, error) {
 	v, at, err := f.verb(q.ID, string(q.Verb), states[q.Verb].to, states[q.Verb].from...)
 	if err != nil || q.Verb != broker.Update {
 		return v, at, err
@@ -99,7 +99,7 @@ func (f *fake) command(q *broker.TaskCommand) (*broker.View, broker.Stamp, error
 	return v, at, nil
 }
 
-func (f *fake) groupDead(_ context.Context, q *broker.DeadOf) (out broker.DeadGrouped, err error) {
+func (f *fake) groupDead(_ context.Context, q broker.DeadOf) (out broker.DeadGrouped, err error) {
 	if err := f.begin(q.Shard); err != nil {
 		return out, err
 	}

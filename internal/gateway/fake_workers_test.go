@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/pawlq/pawl/internal/cluster/workers"
 	"github.com/pawlq/pawl/internal/registry"
+	"github.com/pawlq/pawl/internal/system/workers"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )

@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/access"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
-	"github.com/pawlq/pawl/internal/gateway/tracing"
+	"github.com/pawlq/pawl/internal/gateway/tasktrace"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -26,7 +26,7 @@ type Groups interface {
 // groupService implements GroupService.
 type groupService struct {
 	pawlv1.UnimplementedGroupServiceServer
-	spans tracing.Spans
+	spans tasktrace.Spans
 	callinfo.Errors
 	groups Groups
 	access *access.Guard
@@ -39,7 +39,7 @@ type groupService struct {
 func (g *groupService) CreateGroup(ctx context.Context, r *pawlv1.CreateGroupRequest) (answer *pawlv1.CreateGroupResponse, err error) {
 	spans := g.spans.Enqueue(ctx, r.GetTasks()...)
 	defer func() { spans.End(answer.GetTasks(), err) }()
-	tracing.JoinCall(ctx, r.GetOnComplete(), r.GetOnSuccess(), r.GetOnDeath())
+	tasktrace.JoinCall(ctx, r.GetOnComplete(), r.GetOnSuccess(), r.GetOnDeath())
 	group, err := convert.GroupOf(r, g.limits)
 	if err != nil {
 		return nil, err

@@ -15,7 +15,6 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/access"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/listen"
-	"github.com/pawlq/pawl/internal/gateway/reads"
 	"github.com/pawlq/pawl/internal/gateway/receive"
 	"github.com/pawlq/pawl/internal/gateway/send"
 	"github.com/pawlq/pawl/internal/task"
@@ -24,7 +23,7 @@ import (
 func (g *Gateway) newGRPC() *grpc.Server {
 	server := grpc.NewServer(append(listen.GRPCOptions(), grpc.StreamInterceptor(g.streaming), grpc.MaxSendMsgSize(contract.MaxMessage))...)
 	s := serving{server, g}
-	g.services.register(g.answers.Registrar(reads.Registrar(s, g.cfg.Trail)))
+	g.services.register(g.answers.Registrar(access.RecordReads(s, g.cfg.Trail)))
 	keda.RegisterExternalScalerServer(s, &g.services.scaler)
 	g.health = health.NewServer()
 	grpc_health_v1.RegisterHealthServer(s, healthService{g.health, g})

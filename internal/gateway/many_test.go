@@ -18,11 +18,11 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/gateway/fanout"
+	"github.com/pawlq/pawl/internal/system/queues"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
@@ -772,7 +772,7 @@ func TestAwaitAny(t *testing.T) {
 // as empty.
 func TestPartsAreAddedUp(t *testing.T) {
 	f := newFake(1, 2, 3)
-	verbtest.On(f.table(), broker.DescribeQueue, func(_ context.Context, q *broker.OnQueue) (out broker.QueueDescribed, err error) {
+	verbtest.On(f.table(), broker.DescribeQueue, func(_ context.Context, q broker.OnQueue) (out broker.QueueDescribed, err error) {
 		n := int64(q.Shard)
 		out.Info = broker.QueueInfo{Ready: [3]int64{n, 10 * n, 100 * n}, Scheduled: n, Claimed: 2 * n, Retrying: 3 * n, Dead: 4 * n,
 			Poisoned: 5 * n, Held: 6 * n, OldestReady: time.Duration(10 - n)}
@@ -914,7 +914,7 @@ func TestBulkOverParts(t *testing.T) {
 		f := newFake(1, 2)
 		var mu sync.Mutex
 		var asked []string
-		verbtest.On(f.table(), broker.ReplayDead, func(_ context.Context, q *broker.OnDead) (broker.BulkDone, error) {
+		verbtest.On(f.table(), broker.ReplayDead, func(_ context.Context, q broker.OnDead) (broker.BulkDone, error) {
 			n := len(q.Selection.IDs)
 			if q.Selection.IDs == nil {
 				n = -1
@@ -1267,7 +1267,7 @@ func TestCountsLackAShard(t *testing.T) {
 	for _, missing := range [][]verb.Missing{nil, {{Shard: 2}}} {
 		f := newFake(1, 2)
 		o := newGateway(f).services.operation
-		verbtest.On(f.table(), broker.CountMatches, func(context.Context, *broker.MatchCount) (out broker.MatchesCounted, err error) {
+		verbtest.On(f.table(), broker.CountMatches, func(context.Context, broker.MatchCount) (out broker.MatchesCounted, err error) {
 			out.Missing = missing
 			return out, nil
 		})

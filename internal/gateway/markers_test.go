@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/pawlq/pawl/internal/auth"
-	"github.com/pawlq/pawl/internal/cluster/markers"
+	"github.com/pawlq/pawl/internal/system/markers"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
@@ -24,10 +24,10 @@ type fakeMarkers struct {
 
 // answer registers the fake's answers in a table.
 func (m *fakeMarkers) answer(to verbtest.Answers) {
-	verbtest.OnSystem(to, markers.Add, m.AddMarker)
-	verbtest.OnSystem(to, markers.End, m.EndMarker)
-	verbtest.OnSystem(to, markers.Remove, m.RemoveMarker)
-	verbtest.OnSystem(to, markers.List, m.Markers)
+	verbtest.On(to, markers.Add, m.AddMarker)
+	verbtest.On(to, markers.End, m.EndMarker)
+	verbtest.On(to, markers.Remove, m.RemoveMarker)
+	verbtest.On(to, markers.List, m.Markers)
 }
 
 func (f *fakeMarkers) AddMarker(ctx context.Context, c markers.Call) (markers.Marker, error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/gateway/listen"
 	"github.com/pawlq/pawl/internal/gateway/statistics"
-	"github.com/pawlq/pawl/internal/gateway/tracing"
+	"github.com/pawlq/pawl/internal/gateway/tasktrace"
 	"github.com/pawlq/pawl/internal/gateway/watch"
 )
 
@@ -47,7 +47,7 @@ func (g *Gateway) wire() {
 	verbs, scoped, sharing := callinfo.Recorder{Runner: cfg.Broker}, fanout.Scoped{Cluster: cfg.Cluster}, &statistics.Sharing{}
 	g.Errors.Log = cfg.Logger
 	g.claims.broker, g.claims.cluster, g.claims.registry, g.claims.log = cfg.Broker, scoped, cfg.Registry, cfg.Logger
-	spans := tracing.Spans{Tracer: g.tracer, Registry: cfg.Registry, Batch: cfg.Limits.Batch}
+	spans := tasktrace.Spans{Tracer: g.tracer, Registry: cfg.Registry, Batch: cfg.Limits.Batch}
 	queues := fanout.Queues{Verbs: verbs, Cluster: scoped, Limits: cfg.Limits}
 	enqueuer := enqueuer{spans: spans, Errors: g.Errors, broker: cfg.Broker, cluster: scoped, access: g.access, limits: cfg.Limits}
 	commands := taskCommands{spans: spans, verbs: verbs, log: cfg.Logger}

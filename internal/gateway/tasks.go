@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
-	"github.com/pawlq/pawl/internal/gateway/tracing"
+	"github.com/pawlq/pawl/internal/gateway/tasktrace"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -64,7 +64,7 @@ func (g *producerService) CancelTask(ctx context.Context, r *pawlv1.CancelTaskRe
 
 // taskCommands runs operators' verbs on single tasks.
 type taskCommands struct {
-	spans tracing.Spans
+	spans tasktrace.Spans
 	verbs verb.Runner
 	log   *slog.Logger
 }

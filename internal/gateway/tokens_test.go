@@ -12,9 +12,9 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/auth/bearer"
-	"github.com/pawlq/pawl/internal/cluster/namespaces"
-	"github.com/pawlq/pawl/internal/cluster/tokens"
 	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/system/namespaces"
+	"github.com/pawlq/pawl/internal/system/tokens"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
@@ -31,14 +31,14 @@ type fakeTokens struct {
 
 // answer registers the fake's answers in a table.
 func (t *fakeTokens) answer(to verbtest.Answers) {
-	verbtest.OnSystem(to, tokens.Add, t.AddToken)
-	verbtest.OnSystem(to, tokens.Rotate, t.RotateToken)
-	verbtest.OnSystem(to, tokens.Revoke, t.RevokeToken)
-	verbtest.OnSystem(to, tokens.List, t.Tokens)
-	verbtest.OnSystem(to, namespaces.Add, t.AddNamespace)
-	verbtest.OnSystem(to, namespaces.SetQuotas, t.SetQuotas)
-	verbtest.OnSystem(to, namespaces.Remove, t.RemoveNamespace)
-	verbtest.OnSystem(to, namespaces.List, t.Namespaces)
+	verbtest.On(to, tokens.Add, t.AddToken)
+	verbtest.On(to, tokens.Rotate, t.RotateToken)
+	verbtest.On(to, tokens.Revoke, t.RevokeToken)
+	verbtest.On(to, tokens.List, t.Tokens)
+	verbtest.On(to, namespaces.Add, t.AddNamespace)
+	verbtest.On(to, namespaces.SetQuotas, t.SetQuotas)
+	verbtest.On(to, namespaces.Remove, t.RemoveNamespace)
+	verbtest.On(to, namespaces.List, t.Namespaces)
 }
 
 func (f *fakeTokens) AddToken(_ context.Context, c tokens.Call) (tokens.Changed, error) {

@@ -13,7 +13,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/tracing"
+	"github.com/pawlq/pawl/internal/gateway/tasktrace"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -51,7 +51,7 @@ func TestTasksJoinTheTraceOfTheirCall(t *testing.T) {
 			"test")
 		for iface, ctx := range map[task.Interface]context.Context{task.InterfaceREST: rest, task.InterfaceGRPC: rpc} {
 			spec := &pawlv1.TaskSpec{Headers: maps.Clone(c.own)}
-			tracing.JoinCall(ctx, spec, nil)
+			tasktrace.JoinCall(ctx, spec, nil)
 			if !maps.Equal(spec.Headers, c.want) {
 				t.Errorf("%s over %s: headers = %v, want %v", c.what, iface, spec.Headers, c.want)
 			}

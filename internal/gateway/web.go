@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/gateway/access"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/reads"
 	"github.com/pawlq/pawl/internal/gateway/send"
 	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/task"
@@ -20,7 +20,7 @@ import (
 func (g *Gateway) newREST() http.Handler {
 	return g.answers.Handler(rest.New(rest.Config{
 		Register: func(s grpc.ServiceRegistrar) {
-			g.services.register(g.answers.Registrar(reads.Registrar(s, g.cfg.Trail)))
+			g.services.register(g.answers.Registrar(access.RecordReads(s, g.cfg.Trail)))
 		}, Events: g.services.event.Watch,
 		Call: g.webCall, Ready: g.ready, Batch: g.cfg.Limits.Batch,
 		Large: g.memory.Large, Extra: g.memory.Extra, Namespace: callinfo.Namespace, Sends: send.Sends,

@@ -12,8 +12,8 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
-	"github.com/pawlq/pawl/internal/cluster/webhooks"
 	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/system/webhooks"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 	"github.com/pawlq/pawl/internal/webhook"
@@ -40,16 +40,16 @@ func (f *fakeWebhooks) did(c webhooks.Call) (webhooks.Done, error) {
 
 // answer registers the fake's answers in a table.
 func (h *fakeWebhooks) answer(to verbtest.Answers) {
-	verbtest.OnSystem(to, webhooks.Add, h.AddWebhook)
-	verbtest.OnSystem(to, webhooks.Set, h.SetWebhook)
-	verbtest.OnSystem(to, webhooks.Remove, h.RemoveWebhook)
-	verbtest.OnSystem(to, webhooks.Rotate, h.RotateWebhook)
-	verbtest.OnSystem(to, webhooks.Pause, h.PauseWebhook)
-	verbtest.OnSystem(to, webhooks.Resume, h.ResumeWebhook)
-	verbtest.OnSystem(to, webhooks.List, h.Webhooks)
-	verbtest.OnSystem(to, webhooks.Get, h.Webhook)
-	verbtest.OnSystem(to, webhooks.Deliveries, h.Deliveries)
-	verbtest.OnSystem(to, webhooks.Test, h.TestWebhook)
+	verbtest.On(to, webhooks.Add, h.AddWebhook)
+	verbtest.On(to, webhooks.Set, h.SetWebhook)
+	verbtest.On(to, webhooks.Remove, h.RemoveWebhook)
+	verbtest.On(to, webhooks.Rotate, h.RotateWebhook)
+	verbtest.On(to, webhooks.Pause, h.PauseWebhook)
+	verbtest.On(to, webhooks.Resume, h.ResumeWebhook)
+	verbtest.On(to, webhooks.List, h.Webhooks)
+	verbtest.On(to, webhooks.Get, h.Webhook)
+	verbtest.On(to, webhooks.Deliveries, h.Deliveries)
+	verbtest.On(to, webhooks.Test, h.TestWebhook)
 }
 
 func (f *fakeWebhooks) AddWebhook(_ context.Context, c webhooks.Call) (webhooks.Done, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/gateway/send"
-	"github.com/pawlq/pawl/internal/gateway/tracing"
+	"github.com/pawlq/pawl/internal/gateway/tasktrace"
 	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -45,7 +45,7 @@ type work struct {
 	claim  broker.ClaimCall
 	watch  ClaimWatch
 	quiet  quietState
-	held   tracing.Holdings
+	held   tasktrace.Holdings
 
 	sending sync.Mutex // a stream allows one sender at a time
 

@@ -256,7 +256,7 @@ func TestLostClaimsAreReportedAfterTheirTasks(t *testing.T) {
 		s.enqueue("q", 2)
 		tasks := s.tasks(2)
 		id, _ := task.ParseID(tasks[0].TaskId)
-		if _, _, err := f.command(&broker.TaskCommand{Verb: broker.Cancel, OnTask: broker.OnTask{Namespace: "default", ID: id}}); err != nil {
+		if _, _, err := f.command(broker.TaskCommand{Verb: broker.Cancel, OnTask: broker.OnTask{Namespace: "default", ID: id}}); err != nil {
 			t.Fatal(err)
 		}
 		r := s.hear()
@@ -655,7 +655,7 @@ func TestWorkEndsWhenSendFails(t *testing.T) {
 			steer(t, s.g, one(t, s.f).ID, true)
 		}, 0},
 		"a lost claim": {func(r *pawlv1.WorkResponse) bool { return len(r.GetLost()) > 0 }, func(s *workerClient, id task.ID) {
-			_, _, _ = s.f.command(&broker.TaskCommand{Verb: broker.Cancel, OnTask: broker.OnTask{Namespace: "default", ID: id}})
+			_, _, _ = s.f.command(broker.TaskCommand{Verb: broker.Cancel, OnTask: broker.OnTask{Namespace: "default", ID: id}})
 		}, 0},
 		"tasks": {func(r *pawlv1.WorkResponse) bool { return len(r.GetTasks()) > 0 }, func(s *workerClient, _ task.ID) { s.enqueue("q", 3) }, 3},
 	} {

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
-	"github.com/pawlq/pawl/internal/cluster/tokens"
 	"github.com/pawlq/pawl/internal/router"
+	"github.com/pawlq/pawl/internal/system/tokens"
 	"github.com/pawlq/pawl/internal/task"
 )
 

@@ -725,8 +725,8 @@ func TestVerbsWithTheNamesOfMethods(t *testing.T) {
 	for _, name := range ownMethods {
 		var verbs verb.Table[int]
 		var parts verb.Parts
-		verb.Order(&verbs, verb.Rule{Name: name, Where: verb.System}, func(int, context.Context, verb.Nothing) error { return nil })
-		verbs.On(1, &parts)
+		verb.NewVoid(&verbs, verb.Rule{Name: name, Where: verb.System}, func(int, context.Context, verb.Nothing) error { return nil })
+		verbs.Serve(1, &parts)
 		func() {
 			defer func() {
 				if recover() == nil {

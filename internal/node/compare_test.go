@@ -19,8 +19,8 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/internal/metrics"
-	"github.com/pawlq/pawl/internal/node/compare"
 	"github.com/pawlq/pawl/internal/node/datadir"
+	"github.com/pawlq/pawl/internal/node/members"
 	"github.com/pawlq/pawl/internal/ondisk"
 )
 
@@ -149,8 +149,8 @@ func TestComparisonsBesideAHangingShard(t *testing.T) {
 		s := &faultyNode{server: start(t, Config{InMemory: true, DataShards: 2})}
 		heal := s.hang(1)
 		rounds, lines := 0, new(logLines)
-		c := &compare.Comparer{Alone: func() (<-chan struct{}, bool) { return nil, false },
-			Logger: slog.New(slog.NewTextHandler(lines, &slog.HandlerOptions{Level: slog.LevelDebug})), Replicas: func() []compare.Replica {
+		c := &members.Comparer{Alone: func() (<-chan struct{}, bool) { return nil, false },
+			Logger: slog.New(slog.NewTextHandler(lines, &slog.HandlerOptions{Level: slog.LevelDebug})), Replicas: func() []members.Replica {
 				rounds++
 				return s.replicas.compared()
 			}}

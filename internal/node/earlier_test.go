@@ -16,7 +16,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/node/datadir"
-	"github.com/pawlq/pawl/internal/node/witness"
+	"github.com/pawlq/pawl/internal/node/members"
 	"github.com/pawlq/pawl/internal/transport"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -207,11 +207,11 @@ func TestNodeRunsTwice(t *testing.T) {
 // From a removed node not even its reach is accepted: what is remembered of it is deleted, and would be saved and deleted again and again.
 func TestRemovedNodeTellsNothing(t *testing.T) {
 	dir := &datadir.Dir{FS: vfs.NewMem(), Identity: datadir.NewIdentityStore(nil, "", datadir.NewIdentity("n1"))}
-	n := &Node{dir: dir, witness: witness.Open(dir)}
+	n := &Node{dir: dir, witness: members.OpenWitness(dir)}
 	n.copy = cluster.NewCopy(&cluster.Map{Nodes: []cluster.Node{{Number: 3, Name: "n3", State: cluster.Removed}}})
 	n.replicas = &replicas{}
 	n.member.Store(true)
-	request, err := cbor.Marshal(witness.Told{Reached: []witness.Reach{{Shard: 1, Replica: 3, Index: 9}}})
+	request, err := cbor.Marshal(members.Told{Reached: []members.ReplicaReach{{Shard: 1, Replica: 3, Index: 9}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,7 @@ func TestLastEntryBesideAHangingShard(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), tellTime)
 		defer cancel()
 		began := time.Now()
-		known := witness.Reach{Shard: 1, Replica: rep.id, Index: at}
+		known := members.ReplicaReach{Shard: 1, Replica: rep.id, Index: at}
 		if last := s.replicas.lastOf(ctx, known); last != at || time.Since(began) != 0 {
 			t.Errorf("the last entry is %d after %v, want %d at once", last, time.Since(began), at)
 		}
@@ -249,9 +249,9 @@ func TestLastEntryBesideAHangingShard(t *testing.T) {
 func TestReachBesideAHangingShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &faultyNode{server: start(t, Config{InMemory: true, DataShards: 3})}
-		var told witness.Told
+		var told members.Told
 		for id := range uint32(4) {
-			told.Reached = append(told.Reached, witness.Reach{Shard: id, Replica: s.replicas.get(id).id})
+			told.Reached = append(told.Reached, members.ReplicaReach{Shard: id, Replica: s.replicas.get(id).id})
 		}
 		request, err := cbor.Marshal(told)
 		if err != nil {
@@ -263,7 +263,7 @@ func TestReachBesideAHangingShard(t *testing.T) {
 			answer, err := (peerHandler{s.Node}).Call(t.Context(), peerHandler{s.Node}.self(), methodReach, request)
 			took := time.Since(began)
 			heal()
-			var known witness.Known
+			var known members.Known
 			if err := errors.Join(err, cbor.Unmarshal(answer, &known)); err != nil {
 				t.Fatal(err)
 			}

@@ -19,21 +19,19 @@ import (
 var groupVerbs verb.Table[*replicas]
 
 var (
-	groupStatus = verb.New(&groupVerbs, verb.Rule{Name: "group-status", Idempotent: true},
-		func(here *replicas, ctx context.Context, q groupCall[verb.Nothing]) (cluster.Status, error) {
-			return onGroup(here, q.Shard, func(rep *replica) (cluster.Status, error) { return statusOf(ctx, rep) })
-		})
-	groupLearner  = groupChange("group-learner", addLearner)
-	groupForget   = groupChange("group-forget", removeLearner)
-	groupVoters   = groupChange("group-voters", changeVoters)
-	groupTransfer = groupChange("group-transfer", func(ctx context.Context, s *shard.Shard, to transfer) error {
+	groupStatus = onGroup("group-status", func(ctx context.Context, rep *replica, _ verb.Nothing) (cluster.Status, error) {
+		return statusOf(ctx, rep)
+	})
+	groupLearner  = changeGroup("group-learner", addLearner)
+	groupForget   = changeGroup("group-forget", removeLearner)
+	groupVoters   = changeGroup("group-voters", changeVoters)
+	groupTransfer = changeGroup("group-transfer", func(ctx context.Context, s *shard.Shard, to transfer) error {
 		return s.Transfer(ctx, to.To, to.Why)
 	})
 	// groupMark starts a hash of all rows of a shard on its replicas, and returns after which entry.
-	groupMark = verb.New(&groupVerbs, verb.Rule{Name: "mark", Idempotent: true},
-		func(here *replicas, ctx context.Context, q groupCall[verb.Nothing]) (uint64, error) {
-			return onGroup(here, q.Shard, func(rep *replica) (uint64, error) { return startHash(ctx, rep.shard) })
-		})
+	groupMark = onGroup("mark", func(ctx context.Context, rep *replica, _ verb.Nothing) (uint64, error) {
+		return startHash(ctx, rep.shard)
+	})
 )
 
 // groupCall is a call on the group of a shard.
@@ -51,19 +49,23 @@ type transfer struct {
 	Why string
 }
 
-func groupChange[A any](name string, do func(context.Context, *shard.Shard, A) error) *verb.Verb[groupCall[A], verb.Nothing] {
-	return verb.New(&groupVerbs, verb.Rule{Name: name, Idempotent: true}, func(here *replicas, ctx context.Context,
-		q groupCall[A]) (verb.Nothing, error) {
-		return onGroup(here, q.Shard, func(rep *replica) (none verb.Nothing, err error) { return none, do(ctx, rep.shard, q.Args) })
-	})
+// onGroup defines a verb that runs on the leader's replica.
+func onGroup[A, R any](name string, do func(context.Context, *replica, A) (R, error)) *verb.Verb[groupCall[A], R] {
+	return verb.New(&groupVerbs, verb.Rule{Name: name, Idempotent: true},
+		func(here *replicas, ctx context.Context, q groupCall[A]) (out R, err error) {
+			rep := here.get(q.Shard)
+			if rep == nil {
+				return out, &broker.NotLeader{Shard: q.Shard}
+			}
+			return do(ctx, rep, q.Args)
+		})
 }
 
-func onGroup[R any](here *replicas, id uint32, do func(*replica) (R, error)) (out R, err error) {
-	rep := here.get(id)
-	if rep == nil {
-		return out, &broker.NotLeader{Shard: id}
-	}
-	return do(rep)
+// changeGroup is onGroup for a verb that changes the group.
+func changeGroup[A any](name string, do func(context.Context, *shard.Shard, A) error) *verb.Verb[groupCall[A], verb.Nothing] {
+	return onGroup(name, func(ctx context.Context, rep *replica, args A) (none verb.Nothing, err error) {
+		return none, do(ctx, rep.shard, args)
+	})
 }
 
 // statusOf returns the leader's view of its group, once a majority has confirmed its leadership.

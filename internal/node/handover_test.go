@@ -8,6 +8,8 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/claims"
+	"github.com/pawlq/pawl/internal/router/routertest"
+	"github.com/pawlq/pawl/internal/verb"
 )
 
 // Leadership is transferred repeatedly under load, and each time what falls due under the new leader is done in time, even if it
@@ -52,4 +54,30 @@ func TestTimePassesAfterHandovers(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The new leader logs why it was chosen, whichever node the call on the group came from.
+func TestWhyLeadershipMovesIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newNetwork(t)
+		w.lines = new(logLines)
+		w.form()
+		old := w.leaderOf(1)
+		next := map[string]string{"n1": "n2", "n2": "n3", "n3": "n1"}[old]
+		third := map[string]string{"n1": "n3", "n2": "n1", "n3": "n2"}[old]
+		if err := w.nodes[third].groups.Transfer(t.Context(), 1, w.nodes[next].replicas.get(1).id, "for a test"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second) // until the new leader has taken office
+		if got := w.lines.about("node="+next, "shard=1 ", `why="handed over: for a test"`); len(got) != 1 {
+			t.Errorf("%s leads since %s was asked, and logs the reason in %q, want one line", next, third, got)
+		}
+	})
+}
+
+// All fields of the calls on groups arrive at the leader.
+func TestGroupCallsRoundTrip(t *testing.T) {
+	var parts verb.Parts
+	groupVerbs.Serve(nil, &parts)
+	routertest.VerbsRoundTrip(t, &parts)
 }

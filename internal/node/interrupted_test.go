@@ -19,11 +19,11 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
-	systemtables "github.com/pawlq/pawl/internal/cluster/system"
 	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/ondisk"
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/store"
+	systemtables "github.com/pawlq/pawl/internal/system"
 )
 
 // walkedDisk is a disk in memory on which something happens at one operation, or before each.

@@ -23,15 +23,12 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/certs"
 	"github.com/pawlq/pawl/internal/cluster"
-	"github.com/pawlq/pawl/internal/cluster/webhooks"
 	"github.com/pawlq/pawl/internal/gateway"
 	"github.com/pawlq/pawl/internal/gateway/listen"
 	"github.com/pawlq/pawl/internal/metrics"
-	"github.com/pawlq/pawl/internal/node/compare"
 	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/node/evidence"
 	"github.com/pawlq/pawl/internal/node/members"
-	"github.com/pawlq/pawl/internal/node/witness"
 	"github.com/pawlq/pawl/internal/ondisk"
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/registry"
@@ -41,6 +38,7 @@ import (
 	"github.com/pawlq/pawl/internal/sqs"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/system/webhooks"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/transport"
 	"github.com/pawlq/pawl/internal/ui"
@@ -57,7 +55,7 @@ type Node struct {
 	disk       *datadir.Space // nil: in memory
 	checkSpace func() error   // returns an error when the disk is short of space; nil: never
 	bootstrap  *bootstrap
-	witness    *witness.Witness
+	witness    *members.Witness
 	refresher  *members.Refresher
 	certs      certs.Watcher
 	waits      waits
@@ -102,7 +100,7 @@ type parts struct {
 	heartbeat  *heartbeat
 	health     *health
 	images     *images
-	comparer   *compare.Comparer
+	comparer   *members.Comparer
 
 	watches    watches
 	dispatcher *webhooks.Dispatcher
@@ -242,7 +240,7 @@ func (n *Node) watchSpace() {
 // openTransport connects this node with other nodes.
 func (n *Node) openTransport() (err error) {
 	peers := peerHandler{n}
-	n.witness = witness.Open(n.dir)
+	n.witness = members.OpenWitness(n.dir)
 	n.transport, err = transport.New(transport.Config{Self: peers.self,
 		Handler: peers, Admit: peers.admitPeer, Refused: peers.refused, Open: []string{methodHello, methodJoin},
 		TLS: n.cfg.PeerTLS, Dial: n.cfg.DialPeer, Unreachable: peers.unreachable, Wall: n.cfg.Time.Wall, Logger: n.cfg.Logger})
@@ -327,7 +325,7 @@ func (n *Node) assemble(context.Context) (err error) {
 	n.replicas.nodeName = nodeNames{n.copy}.ofReplica
 	n.replicas.observe = func(id uint32) shard.Observer { return n.metrics.Shard(id) }
 	n.images = newImages(n.dir.Identity, n.transport, n.replicas, nodeNames{n.copy})
-	n.comparer = &compare.Comparer{Replicas: n.replicas.compared, NodeName: n.replicas.nodeName, Logger: n.cfg.Logger,
+	n.comparer = &members.Comparer{Replicas: n.replicas.compared, NodeName: n.replicas.nodeName, Logger: n.cfg.Logger,
 		Alone: func() (<-chan struct{}, bool) { return n.copy.Changed(), !hasPeers(n.copy.Map()) },
 		Hash: func(ctx context.Context, id uint32, replica, index uint64) (shard.Hash, bool) {
 			return peerHandler{n}.hashOf(ctx, nodeOf(replica), hashArgs{id, index})
@@ -362,11 +360,10 @@ func (n *Node) assemble(context.Context) (err error) {
 	parts := &verb.Parts{}
 	router.Serve(n.broker, parts)
 	n.control.Serve(parts)
-	groupVerbs.On(n.replicas, parts)
-	n.router = router.New(router.Config{Node: n.dir.Identity.Read().Node, Parts: parts, Broker: router.Local(n.broker), Map: routerMap{n.copy,
-		n.heartbeat}, Registry: n.registry,
-		Peers: routerPeers{n.transport}, NotSent: notSent, Stats: n.stats.Recorder, SystemLeader: n.replicas.systemLeader,
-		Since: n.auth.Since, Logger: n.cfg.Logger})
+	groupVerbs.Serve(n.replicas, parts)
+	n.router = router.New(router.Config{Node: n.dir.Identity.Read().Node, Parts: parts, Broker: router.Local(n.broker),
+		Map: routerMap{n.copy, n.heartbeat}, Registry: n.registry, Peers: routerPeers{n.transport}, NotSent: notSent,
+		Stats: n.stats.Recorder, SystemLeader: n.replicas.systemLeader, Since: n.auth.Since, Logger: n.cfg.Logger})
 	n.closers = append(n.closers, func() error { n.router.Close(); return nil })
 	n.groups = groups{n.router}
 	n.heartbeat.auth, n.heartbeat.verbs, n.health.router = n.auth, n.router, n.router
@@ -389,7 +386,7 @@ func (n *Node) assembleWebhooks(parts *verb.Parts) {
 	n.watches = watches{n.copy.Shards, n.router}
 	n.dispatcher = webhooks.NewDispatcher(webhooks.DispatcherConfig{Webhooks: n.control.Webhooks, Send: sender.Send, Depths: n.watches.depths,
 		Logger: n.cfg.Logger})
-	webhooks.DispatcherVerbs.On(n.dispatcher, parts)
+	webhooks.DispatcherVerbs.Serve(n.dispatcher, parts)
 	n.webhooks = sender
 }
 

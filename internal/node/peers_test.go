@@ -20,7 +20,6 @@ import (
 	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/node/evidence"
 	"github.com/pawlq/pawl/internal/node/members"
-	"github.com/pawlq/pawl/internal/node/witness"
 	"github.com/pawlq/pawl/internal/transport"
 )
 
@@ -278,7 +277,7 @@ func (s mapServer) Call(_ context.Context, _ transport.Peer, method string, requ
 	case methodJoin:
 		return cbor.Marshal(admission{Joined: cluster.Joined{Number: 9999, Map: s.m}})
 	case methodReach:
-		var known witness.Known
+		var known members.Known
 		if err := cbor.Unmarshal(request, &known); err != nil { // its replicas are those of the answer
 			return nil, err
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/fxamacker/cbor/v2"
 
-	"github.com/pawlq/pawl/internal/node/compare"
 	"github.com/pawlq/pawl/internal/node/datadir"
+	"github.com/pawlq/pawl/internal/node/members"
 	"github.com/pawlq/pawl/internal/raftlog"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
@@ -46,7 +46,7 @@ type replica struct {
 	state *store.Store
 	shard *shard.Shard
 
-	differing compare.Differing // replicas that differ, while this one leads
+	differing members.Differing // replicas that differ, while this one leads
 }
 
 // callBytes holds the largest request, 16 MiB, and the rows that it writes.
@@ -287,10 +287,10 @@ func (r *replicas) hash(request []byte) ([]byte, error) {
 }
 
 // compared returns the replicas, for the comparer.
-func (r *replicas) compared() (all []compare.Replica) {
+func (r *replicas) compared() (all []members.Replica) {
 	for _, id := range r.all() {
 		if rep := r.get(id); rep != nil {
-			all = append(all, compare.Replica{ID: id, Shard: rep.shard, Differing: &rep.differing})
+			all = append(all, members.Replica{ID: id, Shard: rep.shard, Differing: &rep.differing})
 		}
 	}
 	return all

@@ -537,7 +537,7 @@ func TestDepthsBesideAHangingShard(t *testing.T) {
 	for hangs := range uint32(3) {
 		synctest.Test(t, func(t *testing.T) {
 			shards := verbtest.Answers{}
-			verbtest.On(shards, router.ReadMeters, func(ctx context.Context, q *router.MeterReading) ([]broker.Meter, error) {
+			verbtest.On(shards, router.ReadMeters, func(ctx context.Context, q router.MeterReading) ([]broker.Meter, error) {
 				if q.Shard == hangs {
 					<-ctx.Done()
 				}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/node/datadir"
-	"github.com/pawlq/pawl/internal/node/witness"
+	"github.com/pawlq/pawl/internal/node/members"
 	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
@@ -36,7 +36,7 @@ const (
 
 // reach answers methodReach. A leader adds what it knows of its followers.
 func (e peerHandler) reach(ctx context.Context, from transport.Peer, request []byte) ([]byte, error) {
-	var t witness.Told
+	var t members.Told
 	if err := cbor.Unmarshal(request, &t); err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func (e peerHandler) reach(ctx context.Context, from transport.Peer, request []b
 }
 
 // reachOf returns the last committed entry that a replica has acknowledged to a leader on this node; 0: unknown.
-func (r *replicas) reachOf(ctx context.Context, of witness.Reach) uint64 {
+func (r *replicas) reachOf(ctx context.Context, of members.ReplicaReach) uint64 {
 	rep := r.get(of.Shard)
 	if rep == nil || !rep.shard.Leads() {
 		return 0
@@ -73,8 +73,8 @@ func (r *replicas) reachOf(ctx context.Context, of witness.Reach) uint64 {
 
 // tell tells a node how far replicas here have come, and returns the error for one that the node knows to have come further than last,
 // its last entry here, or for another process that runs as this node.
-func (n *Node) tell(ctx context.Context, name string, t witness.Told, call func(context.Context, []byte) ([]byte, error),
-	last func(context.Context, witness.Reach) uint64) error {
+func (n *Node) tell(ctx context.Context, name string, t members.Told, call func(context.Context, []byte) ([]byte, error),
+	last func(context.Context, members.ReplicaReach) uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, tellTime)
 	defer cancel()
 	request, err := cbor.Marshal(t)
@@ -82,7 +82,7 @@ func (n *Node) tell(ctx context.Context, name string, t witness.Told, call func(
 		return err
 	}
 	answer, err := call(ctx, request)
-	var known witness.Known
+	var known members.Known
 	if err != nil || cbor.Unmarshal(answer, &known) != nil {
 		return nil // it may be down
 	}
@@ -133,17 +133,17 @@ func (n *Node) askOthers(ctx context.Context) error {
 	if n.cfg.InMemory || n.cfg.PeerListener == nil || len(n.replicas.checked) == 0 {
 		return nil
 	}
-	var mine []witness.Reach
+	var mine []members.ReplicaReach
 	for id, c := range n.replicas.checked {
-		mine = append(mine, witness.Reach{Shard: id, Replica: n.dir.Identity.Read().Replicas[id].Replica, Index: c.applied})
+		mine = append(mine, members.ReplicaReach{Shard: id, Replica: n.dir.Identity.Read().Replicas[id].Replica, Index: c.applied})
 	}
-	last := func(_ context.Context, r witness.Reach) uint64 { return n.replicas.checked[r.Shard].last }
+	last := func(_ context.Context, r members.ReplicaReach) uint64 { return n.replicas.checked[r.Shard].last }
 	return tellEach(n.bootstrap.others(), func(address string) error {
 		call := func(ctx context.Context, request []byte) ([]byte, error) {
 			_, answer, err := n.bootstrap.callAddress(ctx, n.bootstrap.known.Load(), address, methodReach, request)
 			return answer, err
 		}
-		return n.tell(ctx, fmt.Sprintf("at %q", address), witness.Told{Reached: mine}, call, last)
+		return n.tell(ctx, fmt.Sprintf("at %q", address), members.Told{Reached: mine}, call, last)
 	})
 }
 
@@ -165,7 +165,7 @@ func (n *Node) tellOthers(ctx context.Context) {
 		if err := n.witness.Save(m); err != nil {
 			n.cfg.Logger.Warn("what is known of other nodes' replicas was not saved", "error", err)
 		}
-		mine := witness.Told{Run: n.run, Reached: n.replicas.reached()}
+		mine := members.Told{Run: n.run, Reached: n.replicas.reached()}
 		others := slices.DeleteFunc(m.Members(), func(node cluster.Node) bool { return node.Name == n.cfg.Name })
 		err := tellEach(others, func(node cluster.Node) error {
 			call := func(ctx context.Context, request []byte) ([]byte, error) {
@@ -184,10 +184,10 @@ func (n *Node) tellOthers(ctx context.Context) {
 }
 
 // reached returns how far the running replicas have come.
-func (r *replicas) reached() (all []witness.Reach) {
+func (r *replicas) reached() (all []members.ReplicaReach) {
 	for _, id := range r.all() {
 		if rep := r.get(id); rep != nil {
-			all = append(all, witness.Reach{Shard: id, Replica: rep.id, Index: rep.state.Applied().Index})
+			all = append(all, members.ReplicaReach{Shard: id, Replica: rep.id, Index: rep.state.Applied().Index})
 		}
 	}
 	return all
@@ -196,7 +196,7 @@ func (r *replicas) reached() (all []witness.Reach) {
 // lastOf returns the last entry in the log of a running replica, or one that is at least of.Index; of.Index if that is
 // unknown. Its shard, which may hang, is asked only if it has not applied that entry: there would be no time left to
 // ask others.
-func (r *replicas) lastOf(ctx context.Context, of witness.Reach) uint64 {
+func (r *replicas) lastOf(ctx context.Context, of members.ReplicaReach) uint64 {
 	if rep := r.get(of.Shard); rep != nil && rep.id == of.Replica {
 		if at := rep.state.Applied().Index; at >= of.Index {
 			return at

@@ -34,14 +34,8 @@ var (
 	// SeenWorkers reports which of the missed workers the node has seen.
 	SeenWorkers = verb.New(&Verbs, verb.Rule{Name: "seen-workers", Where: verb.Node, Idempotent: true},
 		func(r *Registry, _ context.Context, q Missed) ([]bool, error) { return r.Seen(q.Missed), nil })
-	TallyWorkers = verb.New(&Verbs, verb.Rule{Name: "tally-workers", Where: verb.EachNode, Idempotent: true, Patience: TallyTime},
-		func(r *Registry, _ context.Context, q TallyOf) (out verb.Sum[[]Tally], err error) {
-			out.Value = []Tally{r.Tally(q.Queues)}
-			return out, nil
-		}).Merged(func(_ *TallyOf, parts []verb.Sum[[]Tally]) (sum verb.Sum[[]Tally], _ error) {
-		for _, p := range parts {
-			sum.Value = append(sum.Value, p.Value...)
-		}
-		return sum, nil
-	})
+	TallyWorkers = verb.NewSum(&Verbs, verb.Rule{Name: "tally-workers", Patience: TallyTime},
+		func(r *Registry, _ context.Context, q TallyOf) ([]Tally, error) {
+			return []Tally{r.Tally(q.Queues)}, nil
+		}, verb.Concat)
 )

@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/router/claim"
 	"github.com/pawlq/pawl/internal/router/enqueue"
 	"github.com/pawlq/pawl/internal/router/forward"
+	"github.com/pawlq/pawl/internal/system/queues"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
@@ -82,10 +82,10 @@ func pair(b *testing.B, far bool) *Router {
 	routers, wires := make([]*Router, 2), [2]*wire{{}, {}}
 	for i := range routers {
 		there, on, parts := &instant{leader: leader, claims: claimed}, verbtest.Answers{}, &verb.Parts{}
-		verbtest.OnSystem(on, enqueue.EnqueueTasks, there.enqueue)
-		verbtest.OnSystem(on, claim.ClaimTasks, there.claim)
+		verbtest.On(on, enqueue.EnqueueTasks, there.enqueue)
+		verbtest.On(on, claim.ClaimTasks, there.claim)
 		ServeBy(on, parts)
-		hot.On(there, parts)
+		hot.Serve(there, parts)
 		routers[i] = New(Config{Node: uint32(i + 1), Parts: parts, Broker: there, Map: instantMap{}, Peers: wires[i], NotSent: func(error) bool {
 			return false
 		},
@@ -114,7 +114,7 @@ func BenchmarkLocalCall(b *testing.B) {
 			return err
 		},
 		"claim": func(ctx context.Context) error {
-			_, err := hotClaim.CallHere(ctx, r.Here(), claim.Claiming{Shard: 1})
+			_, err := forward.CallLocal(ctx, r.Forwarder, hotClaim, claim.Claiming{Shard: 1})
 			return err
 		},
 		"settle": func(ctx context.Context) error {

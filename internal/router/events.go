@@ -3,9 +3,9 @@ package router
 import (
 	"context"
 
-	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/events"
 	"github.com/pawlq/pawl/internal/router/forward"
+	"github.com/pawlq/pawl/internal/system/queues"
 )
 
 // Events reads the events of shards.

@@ -10,46 +10,57 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/events"
+	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/router/routertest"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
+	"github.com/pawlq/pawl/internal/system/auditlog"
+	"github.com/pawlq/pawl/internal/system/queues"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
+	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
-// logs are the audit logs and the events of the shards that a node leads. Each audit log has one entry, each second of the shards' time.
-type logs struct {
-	routertest.FakeBroker
-	refusal error
-}
-
-func (b logs) Audit(_ context.Context, id uint32, _ broker.AuditQuery, _ *broker.AuditPlace, _ int) (page broker.AuditPage,
-	at broker.Stamp, err error) {
-	if node, _, _ := b.Leader(id); node != uint64(b.M.Number) {
-		return page, at, &broker.NotLeader{Shard: id, Node: uint32(node)}
-	}
-	return pageOf(id), routertest.At(id), b.refusal
-}
-
-func (b logs) Events(_ context.Context, id uint32, _ events.Query) (events.Page, error) {
-	if node, _, _ := b.Leader(id); node != uint64(b.M.Number) {
-		return events.Page{}, &broker.NotLeader{Shard: id, Node: uint32(node)}
-	}
-	return eventsOf(id), nil
-}
-
-// systemLogs are those of the system shard.
-type systemLogs struct{ routertest.FakeControl }
-
-func (c systemLogs) Audit(context.Context, broker.AuditQuery, *broker.AuditPlace, int) (broker.AuditPage, error) {
-	return pageOf(0), c.Check()
-}
-
-func (c systemLogs) Events(context.Context, events.Query) (events.Page, error) {
-	if c.Check() != nil {
-		return events.Page{}, &shard.NotLeader{} // as the system shard's own rounds return it
-	}
-	return eventsOf(0), nil
+// inLogs runs a test on audit logs and events of all shards. Each audit log has one entry, each second of the shards' time. A node refuses
+// to read audit logs for a reason that the test may set.
+func inLogs(t *testing.T, test func(f *routertest.Fleet, refusals map[uint32]error)) {
+	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
+		f.AddShard(2, 2, 3)
+		f.SystemLeader = 3
+		refusals := map[uint32]error{}
+		for n, m := range f.Nodes {
+			data, system := routertest.FakeBroker{M: m}, routertest.FakeControl{M: m}
+			check := func(shard uint32) error {
+				if node, _, _ := data.Leader(shard); node != uint64(n) {
+					return &broker.NotLeader{Shard: shard, Node: uint32(node)}
+				}
+				return nil
+			}
+			verbtest.On(m.Broker, router.ReadAudit, func(_ context.Context, q router.AuditReading) (out router.AuditRead, err error) {
+				if err := check(q.Shard); err != nil {
+					return out, err
+				}
+				out.Page, out.At = pageOf(q.Shard), routertest.At(q.Shard)
+				return out, refusals[n]
+			})
+			verbtest.On(m.Broker, router.ReadEvents, func(_ context.Context, q router.EventsIn) (events.Page, error) {
+				if err := check(q.Shard); err != nil {
+					return events.Page{}, err
+				}
+				return eventsOf(q.Shard), nil
+			})
+			verbtest.On(m.Control, auditlog.Read, func(context.Context, auditlog.Reading) (broker.AuditPage, error) {
+				return pageOf(0), system.Check()
+			})
+			verbtest.On(m.Control, queues.ReadEvents, func(context.Context, queues.EventQuery) (events.Page, error) {
+				if system.Check() != nil {
+					return events.Page{}, &shard.NotLeader{} // as the system shard's own rounds return it
+				}
+				return eventsOf(0), nil
+			})
+		}
+		test(f, refusals)
+	})
 }
 
 func pageOf(id uint32) (p broker.AuditPage) {
@@ -61,23 +72,9 @@ func eventsOf(id uint32) events.Page {
 	return events.Page{Events: []events.Event{{Queue: fmt.Sprint("of shard ", id)}}}
 }
 
-func inLogs(t *testing.T, test func(f *routertest.Fleet, brokers map[uint32]*logs)) {
-	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
-		f.AddShard(2, 2, 3)
-		f.SystemLeader = 3
-		brokers := map[uint32]*logs{}
-		for n, m := range f.Nodes {
-			brokers[n] = &logs{FakeBroker: routertest.FakeBroker{M: m}}
-			m.UseBroker(brokers[n])
-			m.UseControl(systemLogs{routertest.FakeControl{M: m}})
-		}
-		test(f, brokers)
-	})
-}
-
 // The audit logs of all shards, the system shard's among them, form one list, newest first. A refusal of one shard is the answer.
 func TestAuditOfAllShards(t *testing.T) {
-	inLogs(t, func(f *routertest.Fleet, brokers map[uint32]*logs) {
+	inLogs(t, func(f *routertest.Fleet, refusals map[uint32]error) {
 		ctx := context.Background()
 		for n, m := range f.Nodes {
 			all, at, err := m.Audit(ctx, broker.AuditQuery{}, nil, 10)
@@ -103,9 +100,9 @@ func TestAuditOfAllShards(t *testing.T) {
 			t.Errorf("without it, the audit log takes %s", took)
 		}
 		f.With(func() { f.Shards[1].Leader = 1 })
-		brokers[2].refusal = task.Invalid("q", "is refused")
+		refusals[2] = task.Invalid("q", "is refused")
 		if _, _, err := f.Nodes[1].Audit(ctx, broker.AuditQuery{}, nil, 10); !errors.Is(err, task.ErrInvalidArgument) ||
-			err.Error() != brokers[2].refusal.Error() {
+			err.Error() != refusals[2].Error() {
 			t.Errorf("Audit with a refusal = %v, want it alone", err)
 		}
 	})
@@ -113,7 +110,7 @@ func TestAuditOfAllShards(t *testing.T) {
 
 // What was done to a task is in its own shard: no other is asked, so none can delay the answer. An id that names no shard has no entries.
 func TestAuditOfATask(t *testing.T) {
-	inLogs(t, func(f *routertest.Fleet, _ map[uint32]*logs) {
+	inLogs(t, func(f *routertest.Fleet, _ map[uint32]error) {
 		f.With(func() { f.Shards[1].Leader = 0 })
 		of := func(kind task.TargetKind, shard byte) broker.AuditQuery {
 			return broker.AuditQuery{Target: task.Target{Kind: kind, Name: task.ID{6: 0x70, 7: shard, 8: 0x80}.String()}}
@@ -138,7 +135,7 @@ func TestAuditOfATask(t *testing.T) {
 
 // The events of a shard are read where it is led, those of queues where the system shard is led.
 func TestEventsOfAnyShard(t *testing.T) {
-	inLogs(t, func(f *routertest.Fleet, _ map[uint32]*logs) {
+	inLogs(t, func(f *routertest.Fleet, _ map[uint32]error) {
 		for n, m := range f.Nodes {
 			for id := range uint32(3) {
 				page, err := m.Events.Events(context.Background(), id, events.Query{})

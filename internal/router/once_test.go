@@ -8,9 +8,10 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster/queues"
+	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/router/routertest"
+	"github.com/pawlq/pawl/internal/system/queues"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
@@ -27,12 +28,13 @@ type onceSays struct {
 	err    error
 }
 
-func (s *onceScript) Once(_ context.Context, shard uint32, c broker.OnceCall) (broker.OnceAnswer, broker.Stamp, error) {
+func (s *onceScript) answer(_ context.Context, q router.OnceIn) (out router.OnceAnswered, err error) {
 	says := s.says[0]
 	s.says = s.says[1:]
-	s.Note("once in %d", shard)
-	s.calls = append(s.calls, c)
-	return says.answer, routertest.At(shard), says.err
+	s.Note("once in %d", q.Shard)
+	s.calls = append(s.calls, q.Call)
+	out.Out, out.At = says.answer, routertest.At(q.Shard)
+	return out, says.err
 }
 
 // A once key is looked up in the task's shard, then along the route of its slot. The hold of a claim that has ended is void.
@@ -71,8 +73,8 @@ func TestOnceKeysAreFound(t *testing.T) {
 	} {
 		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 			script := &onceScript{Script: s, says: c.says}
-			m.UseBroker(script)
-			verbtest.On(s.Answers, broker.OnceHolds, func(_ context.Context, q *broker.OnceHold) (bool, error) {
+			verbtest.On(m.Broker, router.UseOnce, script.answer)
+			verbtest.On(m.Broker, broker.OnceHolds, func(_ context.Context, q broker.OnceHold) (bool, error) {
 				s.Note("holds in %d", q.TargetShard())
 				if errors.Is(c.holds, task.ErrNotFound) {
 					return false, nil
@@ -126,7 +128,7 @@ func TestOnceKeysOfMovingSlots(t *testing.T) {
 		{"never", 0, 0, forward.SearchTime, forward.SearchTime + time.Second},
 		{"never, for a caller with little time", 2 * time.Second, 0, time.Second, 2 * time.Second},
 	} {
-		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
+		routertest.InScript(t, func(_ *routertest.Script, m *routertest.Member) {
 			ctx := context.Background()
 			if c.time > 0 {
 				var cancel context.CancelFunc
@@ -135,7 +137,19 @@ func TestOnceKeysOfMovingSlots(t *testing.T) {
 			}
 			m.Fleet.Queues["spread"] = m.Copy["spread"]
 			began := time.Now()
-			m.UseBroker(&onceLater{Script: s, there: func() bool { return c.comes > 0 && time.Since(began) >= c.comes }})
+			asked := false
+			verbtest.On(m.Broker, router.UseOnce, func(_ context.Context, q router.OnceIn) (out router.OnceAnswered, err error) {
+				out.At = routertest.At(q.Shard)
+				switch {
+				case !asked:
+					out.Out, asked = broker.OnceAnswer{State: broker.OnceAway, Queue: "spread"}, true
+				case c.comes > 0 && time.Since(began) >= c.comes:
+					out.Out.State = broker.OnceDone
+				default:
+					err = broker.ErrSlotMoved
+				}
+				return out, err
+			})
 			out, _, err := m.Once(ctx, broker.OnceCall{Verb: broker.OnceBegin, Key: "k", Hold: broker.Hold{Namespace: routertest.Namespace,
 				ID: task.NewID(1, 1, 1)}})
 			took := time.Since(began)
@@ -145,22 +159,4 @@ func TestOnceKeysOfMovingSlots(t *testing.T) {
 			}
 		})
 	}
-}
-
-// onceLater is a broker whose slots move until there returns true.
-type onceLater struct {
-	*routertest.Script
-	there func() bool
-	asked int
-}
-
-func (b *onceLater) Once(_ context.Context, shard uint32, _ broker.OnceCall) (broker.OnceAnswer, broker.Stamp, error) {
-	b.asked++
-	switch {
-	case b.asked == 1:
-		return broker.OnceAnswer{State: broker.OnceAway, Queue: "spread"}, routertest.At(shard), nil
-	case b.there():
-		return broker.OnceAnswer{State: broker.OnceDone}, routertest.At(shard), nil
-	}
-	return broker.OnceAnswer{}, routertest.At(shard), broker.ErrSlotMoved
 }

@@ -19,9 +19,10 @@ import (
 var bg = context.Background()
 
 // answer has the shards count some tasks each, and the first of them start operations. It returns what the last one was started with.
-func answer(s *routertest.Script, counts map[uint32]broker.Matches, countErr, startErr error) (started *broker.NewOperation) {
+func answer(s *routertest.Script, m *routertest.Member, counts map[uint32]broker.Matches,
+	countErr, startErr error) (started *broker.NewOperation) {
 	started = &broker.NewOperation{}
-	verbtest.On(s.Answers, broker.CountMatches, func(_ context.Context, q *broker.MatchCount) (broker.MatchesCounted, error) {
+	verbtest.On(m.Broker, broker.CountMatches, func(_ context.Context, q broker.MatchCount) (broker.MatchesCounted, error) {
 		if q.Wait != broker.CountTime || q.Namespace != routertest.Namespace || q.Filter.Queue != "one" {
 			s.Note("count %+v", q)
 		}
@@ -29,9 +30,9 @@ func answer(s *routertest.Script, counts map[uint32]broker.Matches, countErr, st
 		at.Time = store.Time(100 + q.Shard)
 		return broker.MatchesCounted{Matches: counts[q.Shard], Stamped: broker.Stamped{At: at}}, countErr
 	})
-	verbtest.On(s.Answers, broker.StartOperation, func(_ context.Context, q *broker.NewOperation) (broker.Shown[broker.OperationView], error) {
+	verbtest.On(m.Broker, broker.StartOperation, func(_ context.Context, q broker.NewOperation) (broker.Shown[broker.OperationView], error) {
 		s.Note("start in %d", q.Shard)
-		*started = *q
+		*started = q
 		return broker.Shown[broker.OperationView]{View: broker.OperationView{Operation: &broker.Operation{ID: routertest.Asked}},
 			Stamped: broker.Stamped{At: routertest.At(q.Shard)}}, startErr
 	})
@@ -71,7 +72,7 @@ func TestStartOperation(t *testing.T) {
 			false},
 	} {
 		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
-			started := answer(s, c.counts, c.countErr, c.startErr)
+			started := answer(s, m, c.counts, c.countErr, c.startErr)
 			c.spec.Filter.Queue = "one"
 			view, at, err := m.Operations.StartOperation(bg, routertest.Namespace, c.spec)
 			if did := s.Was(); !errors.Is(err, c.want) || did != c.did {
@@ -95,9 +96,9 @@ func TestStartOperation(t *testing.T) {
 // A shard that hangs does not keep an operation from its start: the total is then a lower bound, and the operation's time holds there.
 func TestStartWithoutAShard(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
-		started := answer(s, map[uint32]broker.Matches{1: dead(2, nil), 2: dead(100, nil), 3: dead(5, nil)}, nil, nil)
-		count := s.Answers[broker.CountMatches.Name()]
-		s.Answers[broker.CountMatches.Name()] = func(ctx context.Context, c verb.Call) error {
+		started := answer(s, m, map[uint32]broker.Matches{1: dead(2, nil), 2: dead(100, nil), 3: dead(5, nil)}, nil, nil)
+		count := m.Broker[broker.CountMatches.Name()]
+		m.Broker[broker.CountMatches.Name()] = func(ctx context.Context, c verb.Call) error {
 			if c.Shard() == 2 {
 				<-ctx.Done()
 				return ctx.Err()
@@ -145,7 +146,7 @@ func TestStepToADeletedQueue(t *testing.T) {
 	} {
 		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 			m.Fleet.With(func() { m.Fleet.Queues["two"] = m.Copy["two"] })
-			verbtest.On(s.Answers, broker.RunStep, func(_ context.Context, q *broker.StepOrder) (broker.StepDone, error) {
+			verbtest.On(m.Broker, broker.RunStep, func(_ context.Context, q broker.StepOrder) (broker.StepDone, error) {
 				if q.Shard != 2 || q.Namespace != routertest.Namespace || q.Step.Count != c.asked {
 					t.Errorf("%s: shard %d is asked for %+v, want %d tasks", c.what, q.Shard, q.Step, c.asked)
 				}
@@ -178,7 +179,7 @@ func TestOperation(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		id := task.NewID(2, 1, 1)
 		state, refused := broker.OperationRunning, error(nil)
-		verbtest.On(s.Answers, broker.ShowOperation, func(ctx context.Context, q *broker.OperationWait) (broker.Shown[broker.OperationView],
+		verbtest.On(m.Broker, broker.ShowOperation, func(ctx context.Context, q broker.OperationWait) (broker.Shown[broker.OperationView],
 			error) {
 			s.Note("show in %d for %v", q.ID.Shard(), q.Wait)
 			if q.ID != id || q.Namespace != routertest.Namespace {

@@ -98,9 +98,9 @@ func New(cfg Config) *Router {
 	r.Schedules = &Schedules{f, r.Queues, r.Enqueuer, cfg.Logger}
 	r.Operations = &Operations{f, r.Queues, cfg.Since}
 	r.Workers = &Workers{f, cfg.Registry, r.WatchClaims}
-	claim.Verbs.On(r.Claims, cfg.Parts)
-	registry.Verbs.On(cfg.Registry, cfg.Parts)
-	stats.Verbs.On(cfg.Stats, cfg.Parts)
+	claim.Verbs.Serve(r.Claims, cfg.Parts)
+	registry.Verbs.Serve(cfg.Registry, cfg.Parts)
+	stats.Verbs.Serve(cfg.Stats, cfg.Parts)
 	return r
 }
 

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	names "github.com/pawlq/pawl/internal/cluster/schedules"
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/router/routertest"
+	names "github.com/pawlq/pawl/internal/system/schedules"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
@@ -19,7 +19,7 @@ import (
 
 // scheduleScript holds what a system shard and data shards know of a schedule, and their responses.
 type scheduleScript struct {
-	routertest.ScriptControl
+	*routertest.Script
 	home    uint32           // the shard that the system shard has on record; 0: none
 	homeErr error            // returned instead of home
 	in      map[uint32]error // by shard: the error when asked there; a shard without an entry responds with not found
@@ -30,24 +30,24 @@ type scheduleScript struct {
 	version uint64
 }
 
-func (s *scheduleScript) ScheduleHome(ctx context.Context, _, name string) (names.Home, error) {
+func (s *scheduleScript) find(ctx context.Context, q names.Place) (names.Home, error) {
 	if !task.ScopeOf(ctx).All() {
 		s.Note("limited")
 	}
 	if s.home == 0 && s.homeErr == nil {
-		return names.Home{}, task.NotFound("schedule", name)
+		return names.Home{}, task.NotFound("schedule", q.Name)
 	}
 	return names.Home{Shard: s.home}, s.homeErr
 }
 
-func (s *scheduleScript) NameSchedule(_ context.Context, _, _ string, wanted uint32) (names.Home, error) {
+func (s *scheduleScript) register(_ context.Context, q names.Naming) (names.Home, error) {
 	s.version++
-	return names.Home{Shard: wanted, Version: s.version}, s.nameErr
+	return names.Home{Shard: q.Shard, Version: s.version}, s.nameErr
 }
 
-func (s *scheduleScript) ForgetSchedule(_ context.Context, _, _ string, version uint64) error {
-	s.Note("forget %d", version)
-	return s.forgets
+func (s *scheduleScript) drop(_ context.Context, q names.Naming) (none verb.Nothing, err error) {
+	s.Note("forget %d", q.Version)
+	return none, s.forgets
 }
 
 // came records a call with the version of the name and returns its error.
@@ -67,9 +67,11 @@ var errHangs = errors.New("hangs")
 func onSchedules(t *testing.T, script scheduleScript, test func(s *scheduleScript, m *routertest.Member)) {
 	routertest.InScript(t, func(base *routertest.Script, m *routertest.Member) {
 		s := &script
-		s.ScriptControl = routertest.ScriptControl{FakeControl: routertest.FakeControl{M: m}, Script: base}
-		m.UseControl(s)
-		verbtest.On(base.Answers, broker.ShowSchedule, func(ctx context.Context, q *broker.AtHome) (out broker.Shown[*broker.ScheduleView],
+		s.Script = base
+		verbtest.On(m.Control, names.Find, s.find)
+		verbtest.On(m.Control, names.Register, s.register)
+		verbtest.On(m.Control, names.Drop, s.drop)
+		verbtest.On(m.Broker, broker.ShowSchedule, func(ctx context.Context, q broker.AtHome) (out broker.Shown[*broker.ScheduleView],
 			err error) {
 			err, known := s.in[q.Shard]
 			if errors.Is(err, errHangs) {
@@ -81,11 +83,11 @@ func onSchedules(t *testing.T, script scheduleScript, test func(s *scheduleScrip
 			}
 			return out, err
 		})
-		verbtest.On(base.Answers, broker.PutSchedule, func(_ context.Context, q *broker.SchedulePutCall) (out broker.ScheduleIsPut, err error) {
+		verbtest.On(m.Broker, broker.PutSchedule, func(_ context.Context, q broker.SchedulePutCall) (out broker.ScheduleIsPut, err error) {
 			out.At = routertest.At(q.Shard)
 			return out, s.came("put", q.Shard, q.Put.Version)
 		})
-		verbtest.On(base.Answers, broker.DeleteSchedule, func(_ context.Context, q *broker.ScheduleDeletion) (out broker.ScheduleDeleted,
+		verbtest.On(m.Broker, broker.DeleteSchedule, func(_ context.Context, q broker.ScheduleDeletion) (out broker.ScheduleDeleted,
 			err error) {
 			out.At = routertest.At(q.Shard)
 			return out, s.came("delete", q.Shard, q.Version)
@@ -225,7 +227,7 @@ func TestSchedulesAreTriggered(t *testing.T) {
 	} {
 		onSchedules(t, scheduleScript{home: 2}, func(s *scheduleScript, m *routertest.Member) {
 			s.Refused["away"], s.Refused["metaway"] = routertest.ErrAway, routertest.ErrAway
-			verbtest.On(s.Answers, broker.TriggerSchedule, func(_ context.Context, q *broker.ScheduleTrigger) (out broker.ScheduleTriggered,
+			verbtest.On(m.Broker, broker.TriggerSchedule, func(_ context.Context, q broker.ScheduleTrigger) (out broker.ScheduleTriggered,
 				err error) {
 				out.Made, out.At = c.made, routertest.At(q.Shard)
 				return out, c.err

@@ -13,7 +13,7 @@ import (
 func TestEveryVerbIsServed(t *testing.T) {
 	tables, served := map[string]bool{}, map[string]bool{}
 	declared := regexp.MustCompile(`(?m)^var (\w+) verb\.Table\[`)
-	bound := regexp.MustCompile(`(?m)^\t(?:(\w+)\.)?(\w+)\.On\(`)
+	bound := regexp.MustCompile(`(?m)^\t(?:(\w+)\.)?(\w+)\.Serve\(`)
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err

@@ -42,9 +42,9 @@ func (s *Stats) Trends(ctx context.Context, ns string, names []string, w stats.W
 // byShard returns what each shard has reported, and adds the shards without a report to what is missing. Of several
 // reports on a shard, that of the last leader counts: an earlier one may have answered before it knew, or before the
 // new one led.
-func byShard[T any](all PerShard[T], shards []uint32) (out verb.Partial[[]T]) {
+func byShard[T any](all verb.Partial[[]verb.OfShard[T]], shards []uint32) (out verb.Partial[[]T]) {
 	last := map[uint32]verb.OfShard[T]{}
-	for _, of := range all.Shards {
+	for _, of := range all.Value {
 		if before, known := last[of.Shard]; !known || before.Term < of.Term {
 			last[of.Shard] = of
 		}
@@ -54,7 +54,7 @@ func byShard[T any](all PerShard[T], shards []uint32) (out verb.Partial[[]T]) {
 		if of, known := last[shard]; known {
 			out.Value = append(out.Value, of.Value)
 		} else {
-			out.Missing = append(out.Missing, verb.Missing{Shard: shard, Why: "did not answer in time"})
+			out.Missing = append(out.Missing, verb.Missing{Shard: shard, Why: verb.WhyLate})
 		}
 	}
 	return out
@@ -62,8 +62,7 @@ func byShard[T any](all PerShard[T], shards []uint32) (out verb.Partial[[]T]) {
 
 // NamespaceStatus returns the state of the queues of a namespace, over all shards whose leaders answer in time.
 func (s *Stats) NamespaceStatus(ctx context.Context, ns string) (sum verb.Partial[broker.NamespaceStatus]) {
-	read, _ := ReadStatus.Call(ctx, s.forward, StatusOf{Namespace: ns})
-	all := byShard(read, s.forward.Shards())
+	all := byShard(summed(ctx, s.forward, ReadStatus, StatusOf{Namespace: ns}), s.forward.Shards())
 	for i := range all.Value {
 		sum.Value.Add(&all.Value[i])
 	}
@@ -73,8 +72,7 @@ func (s *Stats) NamespaceStatus(ctx context.Context, ns string) (sum verb.Partia
 
 // QueueCounts counts tasks of queues over all shards whose leaders answer in time.
 func (s *Stats) QueueCounts(ctx context.Context, q broker.CountsQuery) verb.Partial[[]broker.QueueCount] {
-	read, _ := CountQueues.Call(ctx, s.forward, q)
-	all := byShard(read, s.forward.Shards())
+	all := byShard(summed(ctx, s.forward, CountQueues, q), s.forward.Shards())
 	return verb.Partial[[]broker.QueueCount]{Value: broker.Unserved(broker.SumCounts(all.Value...)), Missing: all.Missing}
 }
 

@@ -16,19 +16,19 @@ import (
 var Verbs verb.Table[*broker.Broker]
 
 // Serve has a broker run its verbs on a node.
-func Serve(b *broker.Broker, on *verb.Parts) {
-	broker.Verbs.On(b, on)
-	Verbs.On(b, on)
-	claim.BrokerVerbs.On(b, on)
-	enqueue.Verbs.On(b, on)
+func Serve(b *broker.Broker, parts *verb.Parts) {
+	broker.Verbs.Serve(b, parts)
+	Verbs.Serve(b, parts)
+	claim.BrokerVerbs.Serve(b, parts)
+	enqueue.Verbs.Serve(b, parts)
 }
 
 // ServeBy has a runner, in place of a broker, run all these verbs: for tests.
-func ServeBy(by verb.Runner, on *verb.Parts) {
-	broker.Verbs.By(by, on)
-	Verbs.By(by, on)
-	claim.BrokerVerbs.By(by, on)
-	enqueue.Verbs.By(by, on)
+func ServeBy(by verb.Runner, parts *verb.Parts) {
+	broker.Verbs.ServeBy(by, parts)
+	Verbs.ServeBy(by, parts)
+	claim.BrokerVerbs.ServeBy(by, parts)
+	enqueue.Verbs.ServeBy(by, parts)
 }
 
 // TaskPeeked is a task as some replica has it, and an upper bound on the age of the answer.
@@ -114,19 +114,6 @@ var ReadEvents = verb.New(&Verbs, verb.Rule{Name: "events", Idempotent: true},
 		return b.Events(ctx, q.Shard, q.Query)
 	})
 
-// PerShard is what nodes report of the shards that they lead.
-type PerShard[T any] struct {
-	Shards []verb.OfShard[T]
-	verb.Lack
-}
-
-func joinShards[Req, T any](_ *Req, parts []PerShard[T]) (all PerShard[T], _ error) {
-	for _, p := range parts {
-		all.Shards = append(all.Shards, p.Shards...)
-	}
-	return all, nil
-}
-
 // statusAge is how old the answer to a question about all queues may be.
 const statusAge = 2 * time.Second
 
@@ -135,17 +122,15 @@ type StatusOf struct{ Namespace string }
 
 var (
 	// ReadStatus returns the status of a namespace's queues in each shard that a node leads.
-	ReadStatus = verb.New(&Verbs, verb.Rule{Name: "namespace_status", Where: verb.EachNode, Idempotent: true},
-		func(b *broker.Broker, ctx context.Context, q StatusOf) (out PerShard[broker.NamespaceStatus], err error) {
-			out.Shards, err = b.NamespaceStatus(ctx, q.Namespace, statusAge)
-			return out, err
-		}).Merged(joinShards[StatusOf, broker.NamespaceStatus])
+	ReadStatus = verb.NewSum(&Verbs, verb.Rule{Name: "namespace_status"},
+		func(b *broker.Broker, ctx context.Context, q StatusOf) ([]verb.OfShard[broker.NamespaceStatus], error) {
+			return b.NamespaceStatus(ctx, q.Namespace, statusAge)
+		}, verb.Concat)
 	// CountQueues counts tasks per queue in each shard that a node leads.
-	CountQueues = verb.New(&Verbs, verb.Rule{Name: "queue-counts", Where: verb.EachNode, Idempotent: true},
-		func(b *broker.Broker, ctx context.Context, q broker.CountsQuery) (out PerShard[[]broker.QueueCount], err error) {
-			out.Shards, err = b.QueueCounts(ctx, q, statusAge)
-			return out, err
-		}).Merged(joinShards[broker.CountsQuery, []broker.QueueCount])
+	CountQueues = verb.NewSum(&Verbs, verb.Rule{Name: "queue-counts"},
+		func(b *broker.Broker, ctx context.Context, q broker.CountsQuery) ([]verb.OfShard[[]broker.QueueCount], error) {
+			return b.QueueCounts(ctx, q, statusAge)
+		}, verb.Concat)
 )
 
 // WatchCopies are what the webhooks of namespaces subscribe to.
@@ -165,7 +150,7 @@ type MeterReading struct {
 }
 
 var (
-	PutWatches = verb.Order(&Verbs, verb.Rule{Name: "copy-watches", Idempotent: true},
+	PutWatches = verb.NewVoid(&Verbs, verb.Rule{Name: "copy-watches", Idempotent: true},
 		func(b *broker.Broker, ctx context.Context, q WatchCopies) error {
 			return b.CopyWatches(ctx, q.Shard, q.Watches)
 		})

@@ -7,9 +7,9 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
-	"github.com/pawlq/pawl/internal/cluster/workers"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/router/forward"
+	"github.com/pawlq/pawl/internal/system/workers"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -124,7 +124,7 @@ func (w *Workers) CountWorkers(ctx context.Context, ns string, queues []string) 
 	for _, of := range w.QueueWorkers(ctx, names) {
 		out.Value = append(out.Value, int64(of.Workers))
 		for _, node := range of.Silent {
-			out.Missing = append(out.Missing, verb.Missing{Node: node, Why: "did not answer in time"})
+			out.Missing = append(out.Missing, verb.Missing{Node: node, Why: verb.WhyLate})
 		}
 	}
 	out.Missing = verb.JoinMissing(out.Missing)

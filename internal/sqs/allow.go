@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"slices"
 
-	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/sqs/wire"
+	"github.com/pawlq/pawl/internal/system/queues"
 )
 
 // allow is the RedriveAllowPolicy attribute of a dead-letter queue: which source queues may use it.

@@ -18,9 +18,9 @@ import (
 
 	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/sqs/wire"
+	"github.com/pawlq/pawl/internal/system/queues"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -401,7 +401,7 @@ func unknownCaller(e *task.Error) *wire.Error {
 }
 
 // ReasonUnsigned is the reason for refusing a call with neither a signature nor a token. The reasons for wrong signatures are the
-// codes of package sigv4.
+// codes of wire.SignatureError.
 const ReasonUnsigned = "unsigned"
 
 func requestID() string {

@@ -48,74 +48,62 @@ func wanted(ctx context.Context, queue string) func(string) bool {
 }
 
 var (
-	ReadReport = verb.New(&Verbs, verb.Rule{Name: "stats", Where: verb.EachNode, Idempotent: true},
-		func(r *Recorder, _ context.Context, q QueueReading) (out verb.Sum[Report], err error) {
-			now := time.Now()
-			out.Value = r.Report(now, q.Queue, q.Window)
-			if q.Queue.Name == "" {
-				out.Value.Late = r.Late(now, q.Queue.Namespace)
-			}
-			return out, nil
-		}).Merged(func(_ *QueueReading, parts []verb.Sum[Report]) (sum verb.Sum[Report], _ error) {
-		for _, p := range parts {
-			sum.Value.Add(p.Value)
+	ReadReport = verb.NewSum(&Verbs, verb.Rule{Name: "stats"}, func(r *Recorder, _ context.Context, q QueueReading) (Report, error) {
+		now := time.Now()
+		out := r.Report(now, q.Queue, q.Window)
+		if q.Queue.Name == "" {
+			out.Late = r.Late(now, q.Queue.Namespace)
 		}
-		return sum, nil
-	})
-	ReadBriefs = verb.New(&Verbs, verb.Rule{Name: "stats-briefs", Where: verb.EachNode, Idempotent: true, Patience: briefTime},
-		func(r *Recorder, _ context.Context, q QueuesReading) (out verb.Sum[[]Brief], err error) {
-			out.Value = r.Briefs(time.Now(), q.Namespace, q.Names)
-			return out, nil
-		}).Merged(func(q *QueuesReading, parts []verb.Sum[[]Brief]) (verb.Sum[[]Brief], error) {
-		return addUp(parts, len(q.Names), (*Brief).Add), nil
-	})
-	ReadTrends = verb.New(&Verbs, verb.Rule{Name: "stats-trends", Where: verb.EachNode, Idempotent: true, Patience: briefTime},
-		func(r *Recorder, _ context.Context, q QueuesReading) (out verb.Sum[[]Trend], err error) {
-			out.Value = r.Trends(time.Now(), q.Namespace, q.Names, q.Window)
-			return out, nil
-		}).Merged(func(q *QueuesReading, parts []verb.Sum[[]Trend]) (verb.Sum[[]Trend], error) {
-		return addUp(parts, len(q.Names), func(to, more *Trend) { to.Add(*more) }), nil
-	})
-	ReadTypeCounts = verb.New(&Verbs, verb.Rule{Name: "type-counts", Where: verb.EachNode, Idempotent: true},
-		func(r *Recorder, ctx context.Context, q TypesReading) (out verb.Sum[TypeCounts], err error) {
+		return out, nil
+	}, sumOf[QueueReading]((*Report).Add))
+	ReadBriefs = verb.NewSum(&Verbs, verb.Rule{Name: "stats-briefs", Patience: briefTime},
+		func(r *Recorder, _ context.Context, q QueuesReading) ([]Brief, error) {
+			return r.Briefs(time.Now(), q.Namespace, q.Names), nil
+		}, func(q *QueuesReading, lists [][]Brief) []Brief { return sumEach(lists, len(q.Names), (*Brief).Add) })
+	ReadTrends = verb.NewSum(&Verbs, verb.Rule{Name: "stats-trends", Patience: briefTime},
+		func(r *Recorder, _ context.Context, q QueuesReading) ([]Trend, error) {
+			return r.Trends(time.Now(), q.Namespace, q.Names, q.Window), nil
+		}, func(q *QueuesReading, lists [][]Trend) []Trend {
+			return sumEach(lists, len(q.Names), func(to, more *Trend) { to.Add(*more) })
+		})
+	ReadTypeCounts = verb.NewSum(&Verbs, verb.Rule{Name: "type-counts"},
+		func(r *Recorder, ctx context.Context, q TypesReading) (TypeCounts, error) {
 			sees := wanted(ctx, q.Queue)
-			out.Value = r.TypeCounts(time.Now(), q.Namespace, q.Window, func(queue, typ string) bool {
+			return r.TypeCounts(time.Now(), q.Namespace, q.Window, func(queue, typ string) bool {
 				return sees(queue) && (q.Pattern == "" || task.Matches(q.Pattern, typ))
-			})
+			}), nil
+		}, sumOf[TypesReading]((*TypeCounts).Add))
+	ReadTypeBriefs = verb.NewSum(&Verbs, verb.Rule{Name: "type-briefs"},
+		func(r *Recorder, ctx context.Context, q TypesReading) ([]TypeBrief, error) {
+			return r.TypeBriefs(time.Now(), q.Namespace, q.Window, q.Names, wanted(ctx, q.Queue)), nil
+		}, func(q *TypesReading, lists [][]TypeBrief) []TypeBrief {
+			return sumEach(lists, len(q.Names), (*TypeBrief).Add)
+		})
+	ReadType = verb.NewSum(&Verbs, verb.Rule{Name: "type-stats"},
+		func(r *Recorder, ctx context.Context, q TypeReading) (TypeReport, error) {
+			out := r.TypeReport(time.Now(), q.Query, wanted(ctx, q.Queue))
+			out.Queues = r.TypeQueues(q.Query.Namespace, q.Query.Type, wanted(ctx, ""))
 			return out, nil
-		}).Merged(func(_ *TypesReading, parts []verb.Sum[TypeCounts]) (sum verb.Sum[TypeCounts], _ error) {
-		for _, p := range parts {
-			sum.Value.Add(p.Value)
-		}
-		return sum, nil
-	})
-	ReadTypeBriefs = verb.New(&Verbs, verb.Rule{Name: "type-briefs", Where: verb.EachNode, Idempotent: true},
-		func(r *Recorder, ctx context.Context, q TypesReading) (out verb.Sum[[]TypeBrief], err error) {
-			out.Value = r.TypeBriefs(time.Now(), q.Namespace, q.Window, q.Names, wanted(ctx, q.Queue))
-			return out, nil
-		}).Merged(func(q *TypesReading, parts []verb.Sum[[]TypeBrief]) (verb.Sum[[]TypeBrief], error) {
-		return addUp(parts, len(q.Names), (*TypeBrief).Add), nil
-	})
-	ReadType = verb.New(&Verbs, verb.Rule{Name: "type-stats", Where: verb.EachNode, Idempotent: true},
-		func(r *Recorder, ctx context.Context, q TypeReading) (out verb.Sum[TypeReport], err error) {
-			out.Value = r.TypeReport(time.Now(), q.Query, wanted(ctx, q.Queue))
-			out.Value.Queues = r.TypeQueues(q.Query.Namespace, q.Query.Type, wanted(ctx, ""))
-			return out, nil
-		}).Merged(func(_ *TypeReading, parts []verb.Sum[TypeReport]) (sum verb.Sum[TypeReport], _ error) {
-		for _, p := range parts {
-			sum.Value.Add(p.Value)
-		}
-		return sum, nil
-	})
+		}, sumOf[TypeReading]((*TypeReport).Add))
 )
 
-// addUp adds up what nodes have answered about the same n things, in their order.
-func addUp[T any](parts []verb.Sum[[]T], n int, add func(to, more *T)) (sum verb.Sum[[]T]) {
-	sum.Value = make([]T, n)
-	for _, p := range parts {
-		for i := range p.Value[:min(len(p.Value), n)] {
-			add(&sum.Value[i], &p.Value[i])
+// sumOf returns a function that adds up what nodes have answered.
+func sumOf[Req, T any](add func(to *T, more T)) func(*Req, []T) T {
+	return func(_ *Req, values []T) (sum T) {
+		for _, v := range values {
+			add(&sum, v)
+		}
+		return sum
+	}
+}
+
+// sumEach adds up what nodes have answered about each of the same n things.
+func sumEach[T any](lists [][]T, n int, add func(to, more *T)) []T {
+	sums := make([]T, n)
+	for _, list := range lists {
+		for i := range list[:min(len(list), n)] {
+			add(&sums[i], &list[i])
 		}
 	}
-	return sum
+	return sums
 }

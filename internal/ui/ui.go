@@ -8,9 +8,6 @@ import (
 
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/auth"
-	"github.com/pawlq/pawl/internal/ui/pages/queues"
-	"github.com/pawlq/pawl/internal/ui/pages/system"
-	"github.com/pawlq/pawl/internal/ui/pages/tasks"
 	"github.com/pawlq/pawl/internal/ui/visitor"
 	"github.com/pawlq/pawl/internal/ui/web"
 )
@@ -48,9 +45,4 @@ type UI = web.Server
 func New(cfg Config) *UI {
 	return web.New(web.Config{Dial: cfg.Dial, BasePath: cfg.BasePath, Logger: cfg.Logger, LoggedIn: cfg.LoggedIn,
 		Sessions: visitor.NewSessions(cfg.FindSession, cfg.EndSession, cfg.Idle)}, sets(cfg.OpenAPI)...)
-}
-
-// sets are all pages.
-func sets(openAPI func() []byte) []web.Set {
-	return []web.Set{tasks.Pages, queues.Pages, system.Pages(openAPI)}
 }

@@ -15,10 +15,7 @@ import (
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/claims"
-	"github.com/pawlq/pawl/internal/ui/pages/queues"
-	"github.com/pawlq/pawl/internal/ui/pages/system"
-	"github.com/pawlq/pawl/internal/ui/pages/tasks"
-	"github.com/pawlq/pawl/internal/ui/web"
+	"github.com/pawlq/pawl/internal/ui"
 	"github.com/pawlq/pawl/pawltype"
 	"golang.org/x/net/html"
 )
@@ -166,7 +163,7 @@ func TestFormsChangeWhatWasTouched(t *testing.T) {
 // editing are the forms that edit what is stored, which carry what they showed. TestFormsChangeWhatWasTouched must know them all.
 func (w *world) editing(t *testing.T, task string) (paths []string) {
 	names := strings.NewReplacer("{queue}", "mail", "{schedule}", "s", "{task}", task, "{webhook}", "hook", "{namespace}", "default")
-	for _, set := range []web.Set{queues.Pages, tasks.Pages, system.Pages(nil)} {
+	for _, set := range ui.Sets(nil) {
 		for _, a := range set.Actions {
 			if _, body := w.get(t, names.Replace(a.Path)); filled(body).Has("seen") {
 				paths = append(paths, strings.Replace(names.Replace(a.Path), task, "ID", 1))

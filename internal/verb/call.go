@@ -51,8 +51,6 @@ func (c *CallOf[Req, Resp]) Split(n int, to func(i int, request any)) []Call {
 	return parts
 }
 
-func (c *CallOf[Req, Resp]) merges() bool { return c.verb.merge != nil }
-
 // Merge implements Call.
 func (c *CallOf[Req, Resp]) Merge(answered []Call, missing []Missing) (err error) {
 	c.parts = answered

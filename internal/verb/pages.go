@@ -7,10 +7,10 @@ import "slices"
 func MergePages[P, T any](pages []P, limit int, of func(P) (items []T, more bool), compare func(a, b T) int) (items []T, more bool) {
 	var last *T // everything up to this one is known; nil: everything is
 	for _, p := range pages {
-		some, behind := of(p)
-		items = append(items, some...)
-		if behind && (last == nil || compare(some[len(some)-1], *last) < 0) {
-			last = &some[len(some)-1]
+		page, more := of(p)
+		items = append(items, page...)
+		if more && (last == nil || compare(page[len(page)-1], *last) < 0) {
+			last = &page[len(page)-1]
 		}
 	}
 	slices.SortFunc(items, compare)

@@ -25,10 +25,10 @@ func TestMergedPages(t *testing.T) {
 		}
 		limit := 1 + random.IntN(8)
 		var walked []int
-		for behind, more := -1, true; more; {
+		for after, more := -1, true; more; {
 			pages := make([]page, len(shards))
 			for i, items := range shards {
-				from, _ := slices.BinarySearch(items, behind+1)
+				from, _ := slices.BinarySearch(items, after+1)
 				rest := items[from:]
 				n := min(len(rest), 1+random.IntN(limit)) // a shard may return fewer, but at least one
 				pages[i] = page{slices.Clone(rest[:n]), n < len(rest)}
@@ -40,7 +40,7 @@ func TestMergedPages(t *testing.T) {
 					len(items), limit, more)
 			}
 			if walked = append(walked, items...); len(walked) > 0 {
-				behind = walked[len(walked)-1]
+				after = walked[len(walked)-1]
 			}
 		}
 		if !slices.Equal(walked, all) {

@@ -13,6 +13,9 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
+// WhyLate is why a shard or a node is missing that took too long.
+const WhyLate = "did not answer in time"
+
 // PartTime is how long a call that is useful without some of its shards or nodes waits for them.
 const PartTime = 2 * time.Second
 
@@ -27,16 +30,19 @@ type Partial[T any] struct {
 type Missing struct {
 	Node  string // its name; "": it is a shard
 	Shard uint32
-	Why   string // what it did instead, such as "did not answer in time"
+	Why   string // what it did instead, such as WhyLate
 }
 
 func (m Missing) compare(o Missing) int {
 	return cmp.Or(cmp.Compare(len(o.Node), 0)-cmp.Compare(len(m.Node), 0), strings.Compare(m.Node, o.Node), cmp.Compare(m.Shard, o.Shard))
 }
 
+// NodeText names a node in a message.
+func NodeText(name string) string { return fmt.Sprintf("node %q", name) }
+
 func (m Missing) String() string {
 	if m.Node != "" {
-		return fmt.Sprintf("node %q", m.Node)
+		return NodeText(m.Node)
 	}
 	return fmt.Sprintf("shard %d", m.Shard)
 }
@@ -58,7 +64,6 @@ func (p *Partial[T]) LacksNode(name string, err error) { p.lacks(Missing{Node: n
 
 func (p *Partial[T]) lacks(m Missing, err error) {
 	m.Why = strings.TrimPrefix(whyMissing(err), m.String()+" ")
-	m.Why = strings.TrimPrefix(m.Why, "node "+m.Node+" ")
 	p.Missing = append(p.Missing, m)
 	if p.err == nil && !late(err) {
 		p.err = err
@@ -153,7 +158,7 @@ func whyMissing(err error) string {
 		return e.Message
 	}
 	if late(err) {
-		return "did not answer in time"
+		return WhyLate
 	}
 	return "failed with an internal error"
 }

@@ -22,13 +22,6 @@ func (t *table) add(name string, call func() Call) {
 	t.byName[name] = call
 }
 
-// Here is what runs the verbs of this node.
-type Here interface {
-	Runner
-	// Part returns the part that runs a verb; nil: Do runs it.
-	Part(*Rule) any
-}
-
 // Parts are the parts of a node, by the tables of the verbs that run on them. All are added before the first call.
 type Parts struct {
 	byTable map[*table]part
@@ -41,22 +34,19 @@ type part struct {
 	by Runner // if set, it runs them
 }
 
-// On has a part of a node run the verbs of a table.
-func (t *Table[P]) On(on P, in *Parts) { in.put(&t.table, part{on: on}) }
+// Serve adds a part that runs the verbs of a table.
+func (t *Table[P]) Serve(on P, parts *Parts) { parts.put(&t.table, part{on: on}) }
 
-// By has a runner run the verbs of a table.
-func (t *Table[P]) By(by Runner, in *Parts) { in.put(&t.table, part{by: by}) }
+// ServeBy has a runner run the verbs of a table, in place of a part.
+func (t *Table[P]) ServeBy(by Runner, parts *Parts) { parts.put(&t.table, part{by: by}) }
 
 func (p *Parts) put(t *table, on part) {
 	if p.byTable == nil {
 		p.byTable, p.byName = map[*table]part{}, map[string]func() Call{}
 	}
 	for name, call := range t.byName {
-		c := call()
-		if rule := c.Rule(); rule.Here {
+		if call().Rule().Local {
 			continue
-		} else if rule.Where == EachNode && !c.(interface{ merges() bool }).merges() {
-			panic(fmt.Sprintf("%s: nothing merges the answers of the nodes", name))
 		}
 		if _, again := p.byTable[t]; p.byName[name] != nil && !again {
 			panic(fmt.Sprintf("two verbs are named %q", name))
@@ -65,9 +55,6 @@ func (p *Parts) put(t *table, on part) {
 	}
 	p.byTable[t] = on
 }
-
-// Part implements Here.
-func (p *Parts) Part(r *Rule) any { return p.byTable[r.table].on }
 
 // Do implements Runner.
 func (p *Parts) Do(ctx context.Context, c Call) error {
@@ -80,8 +67,7 @@ func (p *Parts) Do(ctx context.Context, c Call) error {
 	return fmt.Errorf("nothing here runs the verb %q", c.Rule().Name)
 }
 
-// Named returns an empty call of a verb, for a request from another node; nil: no part has such a verb, or
-// only for this node.
+// Named returns an empty call of a verb, for a request from another node; nil: no part has such a verb, or it is local.
 func (p *Parts) Named(name string) Call {
 	if call := p.byName[name]; call != nil {
 		return call()

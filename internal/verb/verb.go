@@ -9,6 +9,7 @@ package verb
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -33,7 +34,7 @@ type Rule struct {
 	// Patience is how long a call keeps looking for the leader of its shard; 0: as long as an election may take. A call of each node waits so
 	// long for one; 0: PartTime.
 	Patience time.Duration
-	Here     bool // for callers on the node that runs it; other nodes can't call it
+	Local    bool // other nodes can't call it
 
 	table *table
 }
@@ -64,7 +65,7 @@ type Call interface {
 }
 
 // Verb is a kind of call, with a request and an answer. Both are encoded by the names of their fields. The interfaces that Req implements
-// say more: see Sharded, Authored and the others.
+// say more: see Sharded and the others in request.go.
 type Verb[Req, Resp any] struct {
 	rule  Rule
 	run   func(on any, ctx context.Context, req Req) (Resp, error)
@@ -79,34 +80,62 @@ func New[P, Req, Resp any](to *Table[P], rule Rule, run func(on P, ctx context.C
 	var req any = new(Req)
 	_, sharded := req.(Sharded)
 	_, toNode := req.(ToNode)
+	_, anyShard := req.(AnyShard)
 	switch {
 	case (rule.Where == Shard || rule.Where == Replica) && !sharded:
 		panic(fmt.Sprintf("%s: its request names no shard", rule.Name))
 	case rule.Where == System && sharded:
 		panic(fmt.Sprintf("%s: its request names a shard, and it runs at the system shard", rule.Name))
+	case rule.Where == FirstShard && !anyShard:
+		panic(fmt.Sprintf("%s: its request is not one to any shard", rule.Name))
 	case rule.Where == Node && !toNode:
 		panic(fmt.Sprintf("%s: its request names no node", rule.Name))
+	case rule.Where == AllShards || rule.Where == EachNode:
+		panic(fmt.Sprintf("%s: nothing merges its answers", rule.Name))
 	}
+	return define(to, rule, run)
+}
+
+func define[P, Req, Resp any](to *Table[P], rule Rule, run func(on P, ctx context.Context, req Req) (Resp, error)) *Verb[Req, Resp] {
 	rule.table = &to.table
 	v := &Verb[Req, Resp]{rule: rule, run: func(on any, ctx context.Context, req Req) (Resp, error) { return run(on.(P), ctx, req) }}
 	to.add(rule.Name, func() Call { return v.Make(*new(Req)) })
 	return v
 }
 
-// Order is New for a verb without an answer.
-func Order[P, Req any](to *Table[P], rule Rule, run func(on P, ctx context.Context, req Req) error) *Verb[Req, Nothing] {
+// NewVoid is New for a verb without an answer.
+func NewVoid[P, Req any](to *Table[P], rule Rule, run func(on P, ctx context.Context, req Req) error) *Verb[Req, Nothing] {
 	return New(to, rule, func(on P, ctx context.Context, req Req) (Nothing, error) { return Nothing{}, run(on, ctx, req) })
 }
 
-// Merged makes the verb one of all shards, or leaves it one of each node: each gets the same request, and merge merges their answers.
-func (v *Verb[Req, Resp]) Merged(merge func(req *Req, parts []Resp) (Resp, error)) *Verb[Req, Resp] {
-	if v.merge = merge; v.rule.Where == EachNode {
-		return v
+// NewSum defines a verb of each node, which may be repeated: add adds up what those report that answer in time.
+func NewSum[P, Req, T any](to *Table[P], rule Rule, run func(on P, ctx context.Context, req Req) (T, error),
+	add func(req *Req, values []T) T) *Verb[Req, Sum[T]] {
+	rule.Where, rule.Idempotent = EachNode, true
+	v := define(to, rule, func(on P, ctx context.Context, req Req) (sum Sum[T], err error) {
+		sum.Value, err = run(on, ctx, req)
+		return sum, err
+	})
+	v.merge = func(req *Req, parts []Sum[T]) (sum Sum[T], _ error) {
+		values := make([]T, len(parts))
+		for i, p := range parts {
+			values[i] = p.Value
+		}
+		sum.Value = add(req, values)
+		return sum, nil
 	}
+	return v
+}
+
+// Concat adds up lists, for NewSum.
+func Concat[Req, T any](_ *Req, lists [][]T) []T { return slices.Concat(lists...) }
+
+// Merged makes a verb of one shard one of all shards: each gets the same request, and merge merges their answers.
+func (v *Verb[Req, Resp]) Merged(merge func(req *Req, parts []Resp) (Resp, error)) *Verb[Req, Resp] {
 	if _, ok := any(new(Req)).(AnyShard); !ok {
 		panic(fmt.Sprintf("%s: its request is not one to any shard", v.rule.Name))
 	}
-	v.rule.Where = AllShards
+	v.rule.Where, v.merge = AllShards, merge
 	return v
 }
 
@@ -123,12 +152,12 @@ func (v *Verb[Req, Resp]) Call(ctx context.Context, by Runner, req Req) (Resp, e
 	return c.Resp, err
 }
 
-// CallHere runs the verb on this node, wherever else it might run. It allocates nothing.
-func (v *Verb[Req, Resp]) CallHere(ctx context.Context, here Here, req Req) (Resp, error) {
-	if on := here.Part(&v.rule); on != nil {
+// CallLocal runs the verb on this node, wherever else it might run. It allocates nothing.
+func (v *Verb[Req, Resp]) CallLocal(ctx context.Context, parts *Parts, req Req) (Resp, error) {
+	if on := parts.byTable[v.rule.table].on; on != nil {
 		return v.run(on, ctx, req)
 	}
-	return v.Call(ctx, here, req)
+	return v.Call(ctx, parts, req)
 }
 
 // Make returns a call for a runner.

@@ -22,10 +22,11 @@ func (o *onShard) TargetShard() uint32   { return o.Shard }
 func (o *onShard) SetShard(shard uint32) { o.Shard = shard }
 func (o *onShard) Waits() *time.Duration { return &o.Rest }
 
-func panics(do func()) (did bool) {
-	defer func() { did = recover() != nil }()
+// panicOf returns what a function panics with; nil: it does not.
+func panicOf(do func()) (why any) {
+	defer func() { why = recover() }()
 	do()
-	return false
+	return nil
 }
 
 func TestCall(t *testing.T) {
@@ -54,16 +55,16 @@ func TestParts(t *testing.T) {
 	var one, two, others Table[node]
 	run := func(on node, _ context.Context, q onShard) (uint32, error) { return q.Shard + uint32(on), nil }
 	add, far := New(&one, Rule{Name: "add"}, run), New(&two, Rule{Name: "far"}, run)
-	away, local := New(&others, Rule{Name: "away"}, run), New(&one, Rule{Name: "local", Here: true}, run)
+	away, local := New(&others, Rule{Name: "away"}, run), New(&one, Rule{Name: "local", Local: true}, run)
 	var parts Parts
-	one.On(3, &parts)
-	two.By(node(100), &parts)
+	one.Serve(3, &parts)
+	two.ServeBy(node(100), &parts)
 	for _, c := range []struct {
 		verb *Verb[onShard, uint32]
 		want uint32
 		err  string
 	}{{add, 5, ""}, {far, 102, ""}, {local, 5, ""}, {away, 0, `nothing here runs the verb "away"`}} {
-		got, err := c.verb.CallHere(t.Context(), &parts, onShard{Shard: 2})
+		got, err := c.verb.CallLocal(t.Context(), &parts, onShard{Shard: 2})
 		if got != c.want || (err == nil) != (c.err == "") || err != nil && err.Error() != c.err {
 			t.Errorf("%s runs here with %d, %v; want %d, %s", c.verb.Name(), got, err, c.want, c.err)
 		}
@@ -73,26 +74,26 @@ func TestParts(t *testing.T) {
 		parts.Named("local") != nil {
 		t.Errorf("a node serves %v", names)
 	}
-	one.On(4, &parts) // in place of the first
+	one.Serve(4, &parts) // in place of the first
 	if got, err := add.Call(t.Context(), &parts, onShard{Shard: 2}); got != 6 || err != nil {
 		t.Errorf("another part answers %d, %v, want 6", got, err)
 	}
 	var again Table[node]
 	New(&again, Rule{Name: "far"}, run)
-	if !panics(func() { again.On(1, &parts) }) {
-		t.Error("a node has two verbs with the same name")
+	if got := panicOf(func() { again.Serve(1, &parts) }); got != `two verbs are named "far"` {
+		t.Errorf("a second verb with the same name panics with %v", got)
 	}
 }
 
 // A verb that runs here allocates nothing.
-func TestCallHereAllocatesNothing(t *testing.T) {
+func TestCallLocalAllocatesNothing(t *testing.T) {
 	var table Table[*int]
 	on, parts := 3, Parts{}
 	add := New(&table, Rule{Name: "add"}, func(on *int, _ context.Context, q onShard) (uint32, error) { return q.Shard + uint32(*on), nil })
-	table.On(&on, &parts)
+	table.Serve(&on, &parts)
 	ctx := t.Context()
-	if n := testing.AllocsPerRun(100, func() { _, _ = add.CallHere(ctx, &parts, onShard{Shard: 2}) }); n != 0 {
-		t.Errorf("CallHere allocates %v objects", n)
+	if n := testing.AllocsPerRun(100, func() { _, _ = add.CallLocal(ctx, &parts, onShard{Shard: 2}) }); n != 0 {
+		t.Errorf("CallLocal allocates %v objects", n)
 	}
 }
 
@@ -121,44 +122,73 @@ func TestMerged(t *testing.T) {
 	}
 }
 
-// Requests that can't be routed to a shard are detected when the program starts.
+// Descriptions that contradict the request, or that nothing merges, are detected when the program starts.
 func TestWrongDescriptions(t *testing.T) {
+	plain := func(node, context.Context, Nothing) (int, error) { return 0, nil }
+	sharded := func(node, context.Context, onShard) (int, error) { return 0, nil }
+	merge := func(*Nothing, []int) (int, error) { return 0, nil }
+	for _, c := range []struct {
+		what string
+		make func(table *Table[node])
+		want any
+	}{
+		{"a shard", func(table *Table[node]) { New(table, Rule{Name: "a"}, sharded) }, nil},
+		{"no shard", func(table *Table[node]) { New(table, Rule{Name: "a"}, plain) }, "a: its request names no shard"},
+		{"a replica of no shard", func(table *Table[node]) { New(table, Rule{Name: "a", Where: Replica}, plain) },
+			"a: its request names no shard"},
+		{"no first shard", func(table *Table[node]) { New(table, Rule{Name: "a", Where: FirstShard}, plain) },
+			"a: its request is not one to any shard"},
+		{"the system shard", func(table *Table[node]) { New(table, Rule{Name: "a", Where: System}, plain) }, nil},
+		{"the system shard and another", func(table *Table[node]) { New(table, Rule{Name: "a", Where: System}, sharded) },
+			"a: its request names a shard, and it runs at the system shard"},
+		{"no node", func(table *Table[node]) { New(table, Rule{Name: "a", Where: Node}, plain) }, "a: its request names no node"},
+		{"all shards", func(table *Table[node]) { New(table, Rule{Name: "a", Where: AllShards}, sharded) },
+			"a: nothing merges its answers"},
+		{"each node", func(table *Table[node]) { New(table, Rule{Name: "a", Where: EachNode}, plain) }, "a: nothing merges its answers"},
+		{"the system shard, merged", func(table *Table[node]) { New(table, Rule{Name: "a", Where: System}, plain).Merged(merge) },
+			"a: its request is not one to any shard"},
+		{"the same name twice", func(table *Table[node]) {
+			New(table, Rule{Name: "a"}, sharded)
+			New(table, Rule{Name: "a"}, sharded)
+		}, `two verbs are named "a"`},
+	} {
+		if got := panicOf(func() { c.make(new(Table[node])) }); got != c.want {
+			t.Errorf("%s: New panics with %v, want %v", c.what, got, c.want)
+		}
+	}
+}
+
+// A verb of each node adds up the values of those that have answered, and says who has not.
+func TestSum(t *testing.T) {
 	var table Table[node]
-	run := func(node, context.Context, struct{}) (int, error) { return 0, nil }
-	if !panics(func() { New(&table, Rule{Name: "a"}, run) }) {
-		t.Error("New accepted a shard verb whose request has no target shard")
+	double := NewSum(&table, Rule{Name: "double"}, func(on node, _ context.Context, _ onShard) (int, error) { return 2 * int(on), nil },
+		func(q *onShard, values []int) (sum int) {
+			for _, v := range values {
+				sum += v
+			}
+			return sum + int(q.Shard)
+		})
+	names := NewSum(&table, Rule{Name: "names"},
+		func(on node, _ context.Context, _ Nothing) ([]node, error) { return []node{on}, nil }, Concat)
+	missing := []Missing{{Node: "n3", Why: "did not answer in time"}}
+	sum := double.Make(onShard{Shard: 100})
+	list := names.Make(Nothing{})
+	for _, c := range []Call{sum, list} {
+		if rule := c.Rule(); rule.Where != EachNode || !rule.Idempotent {
+			t.Errorf("%s is %+v, want one of each node that may be repeated", rule.Name, rule)
+		}
+		parts := c.Split(2, func(int, any) {})
+		for i, part := range parts {
+			if err := part.Run(t.Context(), node(i+1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.Merge(parts, missing); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if !panics(func() { New(&table, Rule{Name: "a", Where: Replica}, run) }) {
-		t.Error("New accepted a verb of a replica whose request has no target shard")
-	}
-	if !panics(func() {
-		New(&table, Rule{Name: "a", Where: System}, func(node, context.Context, onShard) (int, error) { return 0, nil })
-	}) {
-		t.Error("New accepted a verb of the system shard whose request has a target shard")
-	}
-	var alone Table[node]
-	each, parts := New(&alone, Rule{Name: "e", Where: EachNode}, run), &Parts{}
-	if !panics(func() { alone.On(1, parts) }) {
-		t.Error("Parts accepted a verb of each node whose answers nothing merges")
-	}
-	each.Merged(func(*struct{}, []int) (int, error) { return 0, nil })
-	alone.On(1, parts)
-	if !panics(func() { New(&table, Rule{Name: "a", Where: Node}, run) }) {
-		t.Error("New accepted a verb of a node whose request has none")
-	}
-	New(&table, Rule{Name: "b", Where: System}, run)
-	if !panics(func() { New(&table, Rule{Name: "b", Where: System}, run) }) {
-		t.Error("New accepted two verbs with the same name")
-	}
-	if each := New(&table, Rule{Name: "d", Where: EachNode}, run).Merged(func(*struct{}, []int) (int, error) {
-		return 0, nil
-	}); each.rule.Where != EachNode {
-		t.Errorf("a merged verb of each node runs at %d", each.rule.Where)
-	}
-	if !panics(func() {
-		New(&table, Rule{Name: "c", Where: System}, run).Merged(func(*struct{}, []int) (int, error) { return 0, nil })
-	}) {
-		t.Error("Merged accepted a request that can't be sent to a shard")
+	if sum.Resp.Value != 106 || !slices.Equal(list.Resp.Value, []node{1, 2}) || !slices.Equal(sum.Resp.Missing, missing) {
+		t.Errorf("sums: %+v and %+v, want 106 and [1 2] without n3", sum.Resp, list.Resp)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 	verifier "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/pawlq/pawl/internal/cluster/webhooks"
+	"github.com/pawlq/pawl/internal/system/webhooks"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/webhook"

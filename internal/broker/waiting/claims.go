@@ -1,5 +1,8 @@
-// Package waiting holds claims that found nothing, in order of arrival, and remembers who asked for tasks of which queue. Its claims end by
-// a delivery, or because their callers leave. It knows neither how a shard is reached nor when a round's tasks may be delivered.
+// Package waiting is what waits at a shard's leader. Claims that found nothing wait in order of arrival, until a delivery or until their
+// callers leave, and the package remembers who asked for tasks of which queue. Calls wait while a backup holds the shard. Messages to other
+// shards wait in lanes, so that a destination that does not take them delays no other.
+//
+// It knows neither how a shard is reached, nor when a round's tasks may be delivered, nor what messages say.
 package waiting
 
 import (

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/task"
@@ -32,7 +31,7 @@ func whyAway(r *engine.Round, ns string, id task.ID, x *schema.Exec, carried fun
 		if f.State != schema.FollowerSent {
 			continue
 		}
-		if p, ok := outbox.Read(r.State(), ns, task.RequestOf(id, uint64(i)+1)); ok { // #nosec G115 -- a few
+		if p, ok := schema.ReadMessage(r.State(), ns, task.RequestOf(id, uint64(i)+1)); ok { // #nosec G115 -- a few
 			reasons = append(reasons, whyOnItsWay("its follower", p, carried(p.Request)))
 		}
 	}
@@ -40,7 +39,7 @@ func whyAway(r *engine.Round, ns string, id task.ID, x *schema.Exec, carried fun
 }
 
 // movingMessage returns the message of a task that an operation has moved.
-func movingMessage(r *engine.Round, ns string, id task.ID) (p *outbox.Message, ok bool) {
+func movingMessage(r *engine.Round, ns string, id task.ID) (p *schema.Message, ok bool) {
 	lo, hi := schema.TableBounds(ns, schema.TableStep)
 	var movers []task.ID
 	r.State().Scan(lo, hi, func(k, _ []byte) bool {
@@ -48,14 +47,14 @@ func movingMessage(r *engine.Round, ns string, id task.ID) (p *outbox.Message, o
 		return len(movers) < maxMovers
 	})
 	for _, operation := range movers {
-		if p, ok = outbox.Read(r.State(), ns, task.MoveRequest(id, operation)); ok {
+		if p, ok = schema.ReadMessage(r.State(), ns, task.MoveRequest(id, operation)); ok {
 			return p, true
 		}
 	}
 	return nil, false
 }
 
-func whyOnItsWay(what string, p *outbox.Message, c Delivery) Reason {
+func whyOnItsWay(what string, p *schema.Message, c Delivery) Reason {
 	r := Reason{Code: task.WhyOnItsWay, Since: p.SentAt, Type: p.Spec.Type, Queue: p.Spec.Queue, Count: c.Tries,
 		Error: task.Cut(c.Error, maxErrorShown), Detail: fmt.Sprintf("%s, of type %q, has been on its way to queue %q since %s", what,
 			p.Spec.Type, p.Spec.Queue, Clock(p.SentAt)),

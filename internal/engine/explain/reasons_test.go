@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/pawlq/pawl/internal/engine/breaker"
-	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -24,7 +23,7 @@ func TestReasonsAreOrdered(t *testing.T) {
 func TestCommandsQuoteNames(t *testing.T) {
 	const evil, word = "it's; touch PWNED", `'it'\''s; touch PWNED'`
 	o := &workersOf{workers: task.WorkerGroup{QuietID: evil}}
-	p := outbox.Message{Spec: task.Spec{Queue: "-q"}}
+	p := schema.Message{Spec: task.Spec{Queue: "-q"}}
 	c := &task.QueueConfig{Paused: true}
 	for _, r := range []struct{ change, want string }{
 		{whyHeld("q", task.Hold{Key: evil}).Change, "resume it: pawl queue resume q --key=" + word},

@@ -13,7 +13,6 @@ import (
 
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/fingerprint"
-	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -298,7 +297,7 @@ func due(r *engine.Round, d schema.Deadline) {
 	if t == nil || t.closes != d.At {
 		return
 	}
-	_, waits := outbox.Read(r.Tx(), name.ns, t.sent)
+	_, waits := schema.ReadMessage(r.Tx(), name.ns, t.sent)
 	switch {
 	case waits:
 		t.closes = r.Now().Add(retryAfter)
@@ -309,7 +308,7 @@ func due(r *engine.Round, d schema.Deadline) {
 	default:
 		t.closes = r.Now().Add(interval)
 		t.sent = t.message()
-		r.Send(name.ns, &outbox.Message{Request: t.sent, Notification: t.notification(int64(r.Now()))})
+		r.Send(name.ns, &schema.Message{Request: t.sent, Notification: t.notification(int64(r.Now()))})
 		t.count, t.first, t.last, t.fingerprint, t.samples = 0, 0, 0, 0, nil
 	}
 	r.SetDeadline(t.closes, schema.OnNotification, name.ns, name.rest())

@@ -2,7 +2,6 @@ package operation
 
 import (
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -40,7 +39,7 @@ func check(c engine.Checker) {
 	})
 	away := map[task.ID]int64{}
 	c.Scan(schema.TableOutbox, func(k, v []byte) {
-		if p, err := outbox.Decode(schema.IDAt(k), v); err == nil && p.From.Operation != (task.ID{}) {
+		if p, err := schema.DecodeMessage(schema.IDAt(k), v); err == nil && p.From.Operation != (task.ID{}) {
 			away[p.From.Operation]++
 		}
 	})

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/pawlq/pawl/internal/engine/checktest"
-	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -100,10 +99,10 @@ func TestCheckSteps(t *testing.T) {
 			w.Set(schema.IDKey(checktest.NS, schema.TableStep, id), c.row)
 		}
 		for i := range c.away {
-			m := &outbox.Message{Request: task.ID{2, i}, From: outbox.Origin{Operation: id}}
+			m := &schema.Message{Request: task.ID{2, i}, From: schema.Origin{Operation: id}}
 			w.Set(schema.IDKey(checktest.NS, schema.TableOutbox, m.Request), m.Encode())
 		}
-		other := &outbox.Message{Request: task.ID{3}}
+		other := &schema.Message{Request: task.ID{3}}
 		w.Set(schema.IDKey(checktest.NS, schema.TableOutbox, other.Request), other.Encode())
 		w.Set(schema.IDKey(checktest.NS, schema.TableOutbox, task.ID{4}), []byte{0xff}) // which another check finds
 		check(w)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/engine/unique"
 	"github.com/pawlq/pawl/internal/task"
@@ -31,7 +30,7 @@ func moveAway(r *engine.Round, ns string, c *StepCall, t Selected, x *schema.Exe
 	}
 	old := r.Change(ns, t.ID, x)
 	old.Finish(task.Discarded, task.ReasonMoved)
-	r.Send(ns, &outbox.Message{Request: task.MoveRequest(t.ID, c.Operation), Spec: spec, From: outbox.Origin{Operation: c.Operation}})
+	r.Send(ns, &schema.Message{Request: task.MoveRequest(t.ID, c.Operation), Spec: spec, From: schema.Origin{Operation: c.Operation}})
 }
 
 // admitMoved records the origin of a task that was moved here, and stores its checkpoint.
@@ -46,7 +45,7 @@ func admitMoved(r *engine.Round, n *engine.NewTask, e *schema.Envelope, x *schem
 }
 
 // delivered records the outcome of a task that an operation sent to another queue. While its queue is full, the message stays.
-func delivered(r *engine.Round, ns string, p *outbox.Message, a engine.Accepted, refused *task.Error) (stays bool) {
+func delivered(r *engine.Round, ns string, p *schema.Message, a engine.Accepted, refused *task.Error) (stays bool) {
 	switch {
 	case p.From.Operation == task.ID{} && p.Spec.Moved != nil:
 		cameHome(r, ns, p.Spec.Moved.From, a, refused)
@@ -90,7 +89,7 @@ func setMovedTo(r *engine.Round, ns string, id, as task.ID) {
 // restoreMoved restores a task that the other queue has refused. If another task holds its unique key by now, that one
 // is newer, and the task stays discarded. If a task in another shard may hold it, only that shard can tell: a new task
 // is sent there. So it is if this shard has no part of the queue any more.
-func restoreMoved(r *engine.Round, ns string, p *outbox.Message) {
+func restoreMoved(r *engine.Round, ns string, p *schema.Message) {
 	id := p.Spec.Moved.From
 	x, err := r.Exec(ns, id)
 	if err != nil || x.Reason != task.ReasonMoved {
@@ -99,7 +98,7 @@ func restoreMoved(r *engine.Round, ns string, p *outbox.Message) {
 	if q := r.Queue(ns, x.Queue); q == nil || unique.Elsewhere(q.Config(), x) {
 		home := p.Spec
 		home.Queue = x.Queue
-		r.Send(ns, &outbox.Message{Request: task.RequestOf(p.Request, 1), Spec: home})
+		r.Send(ns, &schema.Message{Request: task.RequestOf(p.Request, 1), Spec: home})
 		return
 	}
 	back := r.Change(ns, id, x)

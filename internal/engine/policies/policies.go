@@ -4,7 +4,7 @@ package policies
 
 import (
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/auditlog"
+	"github.com/pawlq/pawl/internal/engine/actions"
 	"github.com/pawlq/pawl/internal/engine/check"
 	"github.com/pawlq/pawl/internal/engine/notify"
 	"github.com/pawlq/pawl/internal/engine/once"
@@ -20,7 +20,7 @@ var All = []engine.Policy{
 	schedule.Policy,
 	operation.Policy,
 	once.Policy,
-	auditlog.Policy,
+	actions.Policy,
 	notify.Policy, // last: it reports what the others have done
 }
 

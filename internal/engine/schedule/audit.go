@@ -9,7 +9,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/audit"
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/auditlog"
+	"github.com/pawlq/pawl/internal/engine/actions"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -30,7 +30,7 @@ func Audited[T any](r *engine.Round, by task.Author, action task.Action, ns, nam
 	}
 	was, is := audit.Changed(before, after)
 	if was != nil || is != nil {
-		auditlog.Record(r, audit.Entry{By: by, Action: action, Namespace: ns, Target: task.Target{Kind: task.OnSchedule, Name: name},
+		actions.Record(r, audit.Entry{By: by, Action: action, Namespace: ns, Target: task.Target{Kind: task.OnSchedule, Name: name},
 			Queue: queue, Before: was, After: is})
 	}
 	return out, nil

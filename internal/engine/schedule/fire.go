@@ -7,7 +7,6 @@ import (
 
 	"github.com/pawlq/pawl/internal/cron"
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -124,7 +123,7 @@ func fire(r *engine.Round, ns string, p *plan, c *progress, planned store.Time, 
 		t.Task = a.ID
 	case errors.Is(err, engine.ErrUnknownQueue) || errors.Is(err, engine.ErrSlotMoved):
 		n.RequestID = task.RequestOf(p.id, c.seq+1)
-		r.Send(ns, &outbox.Message{Request: n.RequestID, Spec: n.Spec, From: outbox.Origin{Schedule: p.Name, Plan: p.id, Tick: c.seq + 1}})
+		r.Send(ns, &schema.Message{Request: n.RequestID, Spec: n.Spec, From: schema.Origin{Schedule: p.Name, Plan: p.id, Tick: c.seq + 1}})
 	case errors.As(err, &refused):
 		t.Outcome, t.Reason = schema.TickSkipped, string(refused.Code)
 	}
@@ -188,13 +187,13 @@ type Trigger struct {
 // another shard, it returns the message that carries the task there.
 //
 // Errors: not_found; those of Enqueue.
-func Fire(r *engine.Round, ns, name string, call Trigger) (a engine.Accepted, on *outbox.Message, err error) {
+func Fire(r *engine.Round, ns, name string, call Trigger) (a engine.Accepted, on *schema.Message, err error) {
 	p, c, ok := schedule(r, ns, name)
 	if !ok {
 		return a, nil, task.NotFound("schedule", name)
 	}
 	request := triggerRequest(p, call)
-	if on, ok = outbox.Read(r.Tx(), ns, request); ok {
+	if on, ok = schema.ReadMessage(r.Tx(), ns, request); ok {
 		return a, on, nil
 	}
 	if before, ok := triggered(r, ns, name, c, call.Request); ok { // whichever shard its queue is in by now
@@ -206,7 +205,7 @@ func Fire(r *engine.Round, ns, name string, call Trigger) (a engine.Accepted, on
 	a, err = engine.Enqueue(r, n)
 	switch {
 	case errors.Is(err, engine.ErrUnknownQueue) || errors.Is(err, engine.ErrSlotMoved):
-		on = &outbox.Message{Request: request, Spec: n.Spec, From: outbox.Origin{Schedule: p.Name, Plan: p.id, Tick: c.seq + 1}}
+		on = &schema.Message{Request: request, Spec: n.Spec, From: schema.Origin{Schedule: p.Name, Plan: p.id, Tick: c.seq + 1}}
 		r.Send(ns, on)
 	case err != nil:
 		return a, nil, err

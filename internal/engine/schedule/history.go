@@ -2,7 +2,6 @@ package schedule
 
 import (
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -61,7 +60,7 @@ func History(from store.Reader, ns, name string, below uint64, limit int) (ticks
 }
 
 // delivered records in the history the outcome of a tick whose task was sent to another shard.
-func delivered(r *engine.Round, ns string, on *outbox.Message, a engine.Accepted, refused *task.Error) (stays bool) {
+func delivered(r *engine.Round, ns string, on *schema.Message, a engine.Accepted, refused *task.Error) (stays bool) {
 	if on.From.Schedule == "" {
 		return false
 	}

@@ -5,8 +5,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/audit"
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/auditlog"
-	"github.com/pawlq/pawl/internal/engine/outbox"
+	"github.com/pawlq/pawl/internal/engine/actions"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -35,7 +34,7 @@ func Cancel(r *engine.Round, by task.Author, ns string, id task.ID) (*View, erro
 		g.cancelling, g.cancelCursor, g.dirty = true, task.ID{}, true
 		setGroupDeadline(r, ns, g, r.Now())
 		advance(r, ns, g, task.ID{})
-		auditlog.Record(r, audit.Entry{By: by, Action: task.GroupCancelled, Namespace: ns, Target: task.Target{Kind: task.OnGroup,
+		actions.Record(r, audit.Entry{By: by, Action: task.GroupCancelled, Namespace: ns, Target: task.Target{Kind: task.OnGroup,
 			Name: id.String()}})
 	}
 	return viewOfGroup(r, ns, g), nil
@@ -93,7 +92,7 @@ func cancelMember(r *engine.Round, ns string, group, id task.ID) {
 		_ = engine.Cancel(r, ns, id) // it may have ended, which its home then knows
 		return
 	}
-	r.Send(ns, &outbox.Message{Request: task.RequestOf(task.PartID(group, id), cancelOrders), Cancel: id})
+	r.Send(ns, &schema.Message{Request: task.RequestOf(task.PartID(group, id), cancelOrders), Cancel: id})
 }
 
 // cancelOrders keeps the ids of cancel orders apart from those of tasks and notices.

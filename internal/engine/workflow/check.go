@@ -2,7 +2,6 @@ package workflow
 
 import (
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -10,14 +9,14 @@ import (
 // check checks that exactly the tasks marked as followed have a row of follow-ups, that follow-ups wait only for tasks
 // that have not succeeded, and that those on their way have a message.
 func check(c engine.Checker) {
-	sent, members := map[outbox.Origin]bool{}, map[task.ID]bool{}
+	sent, members := map[schema.Origin]bool{}, map[task.ID]bool{}
 	c.Scan(schema.TableOutbox, func(k, v []byte) {
-		p, err := outbox.Decode(schema.IDAt(k), v)
+		p, err := schema.DecodeMessage(schema.IDAt(k), v)
 		if err != nil {
 			c.Find("message %s: %v", schema.IDAt(k), err)
 			return
 		}
-		if to := outbox.DecodeAddress(v); to != p.Address() {
+		if to := schema.DecodeAddress(v); to != p.Address() {
 			c.Find("message %s is sent to %+v, expected %+v", p.Request, to, p.Address())
 		}
 		sent[p.From] = true
@@ -43,7 +42,7 @@ func check(c engine.Checker) {
 			if waits := f.State == schema.FollowerWaiting; waits == (x.State == task.Succeeded) || waits != (f.Spec != nil) {
 				c.Find("task %s is %s, and its follower %d is %s", id, x.State, i, f.State)
 			}
-			if way := (outbox.Origin{Parent: id, N: i}); (f.State == schema.FollowerSent) != sent[way] {
+			if way := (schema.Origin{Parent: id, N: i}); (f.State == schema.FollowerSent) != sent[way] {
 				c.Find("follower %d of task %s is %s, and its message exists: %t", i, id, f.State, sent[way])
 			}
 		}
@@ -56,7 +55,7 @@ func check(c engine.Checker) {
 }
 
 // checkPoints checks that a group's row and the row of its points agree about which tasks wait.
-func checkPoints(c engine.Checker, g *taskGroup, points []schema.Follower, sent map[outbox.Origin]bool) {
+func checkPoints(c engine.Checker, g *taskGroup, points []schema.Follower, sent map[schema.Origin]bool) {
 	if len(points) != groupPoints {
 		c.Find("group %s has %d points", g.id, len(points))
 		return
@@ -66,7 +65,7 @@ func checkPoints(c engine.Checker, g *taskGroup, points []schema.Follower, sent 
 		if waits := g.waits>>i&1 == 1; waits != (f.State == schema.FollowerWaiting) || waits != (f.Spec != nil) || waits && g.state != Running {
 			c.Find("group %s is %s, %s is %s, and it waits: %t", g.id, g.state, f.On, f.State, waits)
 		}
-		if way := (outbox.Origin{Parent: g.id, N: i}); (f.State == schema.FollowerSent) != sent[way] {
+		if way := (schema.Origin{Parent: g.id, N: i}); (f.State == schema.FollowerSent) != sent[way] {
 			c.Find("%s of group %s is %s, and its message exists: %t", f.On, g.id, f.State, sent[way])
 		}
 	}

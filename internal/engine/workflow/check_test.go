@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/pawlq/pawl/internal/engine/checktest"
-	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -15,7 +14,7 @@ type checked struct {
 	followers map[task.ID][]schema.Follower
 	groups    map[task.ID]*taskGroup
 	members   map[[2]task.ID]*member
-	messages  []*outbox.Message
+	messages  []*schema.Message
 }
 
 // idOf returns an id of shard 1.
@@ -41,7 +40,7 @@ func newChecked() *checked {
 	w.Known[idOf(13)] = &schema.Exec{State: task.Ready}
 	w.followers[parent] = []schema.Follower{{State: schema.FollowerSent}, {State: schema.FollowerCreated, ID: idOf(13)}}
 	w.followers[waiting] = []schema.Follower{{Type: "t", State: schema.FollowerWaiting, Spec: []byte("x")}}
-	w.messages = append(w.messages, &outbox.Message{Request: idOf(91), From: outbox.Origin{Parent: parent, N: 0}})
+	w.messages = append(w.messages, &schema.Message{Request: idOf(91), From: schema.Origin{Parent: parent, N: 0}})
 
 	w.groups[groupRuns] = &taskGroup{id: groupRuns, state: Running, createdAt: 5, waits: 1<<onComplete | 1<<onDeath, counts: Counts{Members: 5,
 		Pending: 4, Succeeded: 1}}
@@ -50,7 +49,7 @@ func newChecked() *checked {
 	w.join(first, numberedRef(1), groupRuns, task.Ready, 2)
 	w.join(second, numberedRef(2), groupRuns, task.Succeeded, 1)
 	w.members[[2]task.ID{groupRuns, numberedRef(3)}] = &member{} // on its way
-	w.messages = append(w.messages, &outbox.Message{Request: task.PartID(groupRuns, numberedRef(3))})
+	w.messages = append(w.messages, &schema.Message{Request: task.PartID(groupRuns, numberedRef(3))})
 	// so is this one, of which its shard knows
 	w.members[[2]task.ID{groupRuns, requestedRef(idOf(4))}] = &member{}
 	// of another shard
@@ -61,7 +60,7 @@ func newChecked() *checked {
 	w.groups[groupEnded] = &taskGroup{id: groupEnded, state: Complete, createdAt: 5, endedAt: 6, keptUntil: 7, deadline: 7}
 	w.followers[groupEnded] = []schema.Follower{point(onComplete, schema.FollowerSent, nil), point(onSuccess, schema.FollowerCreated, nil),
 		point(onDeath, schema.FollowerDropped, nil)}
-	w.messages = append(w.messages, &outbox.Message{Request: idOf(92), From: outbox.Origin{Parent: groupEnded, N: onComplete}})
+	w.messages = append(w.messages, &schema.Message{Request: idOf(92), From: schema.Origin{Parent: groupEnded, N: onComplete}})
 	// of an older group of that id
 	w.Known[idOf(24)] = &schema.Exec{State: task.Ready, CreatedAt: 4, Links: &schema.Links{Group: groupEnded, Ref: numberedRef(1)}}
 
@@ -119,7 +118,7 @@ func TestCheck(t *testing.T) {
 		"a message with a wrong address": {func(w *checked) {
 			m := w.messages[0]
 			w.messages = w.messages[1:]
-			to := outbox.Message{Request: m.Request, From: m.From, Spec: task.Spec{Queue: "elsewhere"}}
+			to := schema.Message{Request: m.Request, From: m.From, Spec: task.Spec{Queue: "elsewhere"}}
 			row := append(to.Encode(), m.Encode()[1:]...)
 			w.Set(schema.IDKey(checktest.NS, schema.TableOutbox, m.Request), row)
 		}, "is sent to"},

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -42,7 +41,7 @@ func writeThen(r *engine.Round, ns string, id task.ID, then []task.Spec) {
 const maxTaken = 8 << 20
 
 // createFollowers creates the follow-ups of a task, with its result and in its group. It returns those that are members of the group.
-func createFollowers(r *engine.Round, ns string, id task.ID, x *schema.Exec, result schema.Result) (created []outbox.NewMember) {
+func createFollowers(r *engine.Round, ns string, id task.ID, x *schema.Exec, result schema.Result) (created []schema.NewMember) {
 	rows := schema.ReadFollowers(r.Tx(), ns, id)
 	parent := &task.Parent{ID: id, Result: result.Data, ContentType: result.ContentType}
 	if len(rows)*len(result.Data) > maxTaken {
@@ -60,7 +59,7 @@ func createFollowers(r *engine.Round, ns string, id task.ID, x *schema.Exec, res
 		}
 		m := &task.Member{Group: x.Links.Group, Ref: followerRef(id, i)}
 		createFollower(r, ns, id, i, f, parent, headers, m)
-		b := outbox.NewMember{Ref: m.Ref, Type: f.Type, Queue: f.Queue}
+		b := schema.NewMember{Ref: m.Ref, Type: f.Type, Queue: f.Queue}
 		if b.Refused = refusalOf(f); b.Refused == "" {
 			b.ID = f.ID
 		}
@@ -96,7 +95,7 @@ func createFollower(r *engine.Round, ns string, id task.ID, i int, f *schema.Fol
 	case err == nil:
 		noteEnqueued(f, a, nil)
 	case errors.Is(err, engine.ErrUnknownQueue) || errors.Is(err, engine.ErrSlotMoved) || errors.Is(err, task.ErrQueueFull):
-		r.Send(ns, &outbox.Message{Request: task.RequestOf(id, n), Spec: spec, From: outbox.Origin{Parent: id, N: i}})
+		r.Send(ns, &schema.Message{Request: task.RequestOf(id, n), Spec: spec, From: schema.Origin{Parent: id, N: i}})
 		f.State = schema.FollowerSent
 	case errors.As(err, &refused):
 		noteEnqueued(f, a, refused)
@@ -117,7 +116,7 @@ func noteEnqueued(f *schema.Follower, a engine.Accepted, refused *task.Error) {
 }
 
 // followerDelivered records the outcome of a follow-up that was sent.
-func followerDelivered(r *engine.Round, ns string, p *outbox.Message, f schema.Follower) {
+func followerDelivered(r *engine.Round, ns string, p *schema.Message, f schema.Follower) {
 	rows := schema.ReadFollowers(r.Tx(), ns, p.From.Parent)
 	if p.From.N >= len(rows) { // its parent's retention is over
 		return
@@ -129,7 +128,7 @@ func followerDelivered(r *engine.Round, ns string, p *outbox.Message, f schema.F
 
 // delivered records the outcome of a follow-up, or a member of a group, that was sent to another shard. While its queue
 // is full, the message stays.
-func delivered(r *engine.Round, ns string, m *outbox.Message, a engine.Accepted, refused *task.Error) (stays bool) {
+func delivered(r *engine.Round, ns string, m *schema.Message, a engine.Accepted, refused *task.Error) (stays bool) {
 	if !m.IsTask() || m.From.Operation != (task.ID{}) || m.From.Schedule != "" {
 		return false
 	}
@@ -149,7 +148,7 @@ func delivered(r *engine.Round, ns string, m *outbox.Message, a engine.Accepted,
 }
 
 // givesUp reports whether to give up on a member that finds no room, because its group is at home here and cancelled.
-func givesUp(r *engine.Round, ns string, p *outbox.Message) bool {
+func givesUp(r *engine.Round, ns string, p *schema.Message) bool {
 	if p.Spec.Member == nil || p.From.Parent != (task.ID{}) {
 		return false
 	}
@@ -158,8 +157,8 @@ func givesUp(r *engine.Round, ns string, p *outbox.Message) bool {
 }
 
 // memberDelivered notifies a group of the outcome of a member that was sent.
-func memberDelivered(r *engine.Round, ns string, p *outbox.Message, f *schema.Follower, givenUp bool) {
-	n := &outbox.Notice{Group: p.Spec.Member.Group, Ref: p.Spec.Member.Ref, Type: f.Type, Queue: f.Queue}
+func memberDelivered(r *engine.Round, ns string, p *schema.Message, f *schema.Follower, givenUp bool) {
+	n := &schema.Notice{Group: p.Spec.Member.Group, Ref: p.Spec.Member.Ref, Type: f.Type, Queue: f.Queue}
 	switch refused := refusalOf(f); {
 	case givenUp:
 		n.Revision, n.State = 1, task.Cancelled
@@ -177,7 +176,7 @@ func memberDelivered(r *engine.Round, ns string, p *outbox.Message, f *schema.Fo
 
 // ended creates the follow-ups of a task that has succeeded, and notifies its group of its state.
 func ended(r *engine.Round, ns string, id task.ID, x *schema.Exec, result schema.Result) {
-	var created []outbox.NewMember
+	var created []schema.NewMember
 	if x.State == task.Succeeded && x.Links.Followed {
 		created = createFollowers(r, ns, id, x, result)
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -184,7 +183,7 @@ func digest(tasks ...*task.Spec) uint64 {
 // Joined is the outcome of adding a task to a group.
 type Joined struct {
 	engine.Accepted
-	Message *outbox.Message // that carries it to its shard; nil: it is there, or was
+	Message *schema.Message // that carries it to its shard; nil: it is there, or was
 	Err     error           // it was refused, and is a member only if the group was created with it
 }
 
@@ -308,7 +307,7 @@ func join(r *engine.Round, ns string, s NewMember, n uint64) (*member, Joined) {
 	case err == nil:
 		m.id = a.ID
 	case errors.Is(err, engine.ErrUnknownQueue) || errors.Is(err, engine.ErrSlotMoved):
-		p := &outbox.Message{Request: task.PartID(group, ref), Spec: s.Spec}
+		p := &schema.Message{Request: task.PartID(group, ref), Spec: s.Spec}
 		r.Send(ns, p)
 		return m, Joined{Message: p}
 	case errors.As(err, &refused):
@@ -329,7 +328,7 @@ const (
 // joinedBefore returns the outcome of a member that an earlier call added.
 func joinedBefore(r *engine.Round, ns string, group, ref task.ID, m *member) Joined {
 	if m.id == (task.ID{}) && m.refused == "" {
-		if p, ok := outbox.Read(r.Tx(), ns, task.PartID(group, ref)); ok {
+		if p, ok := schema.ReadMessage(r.Tx(), ns, task.PartID(group, ref)); ok {
 			return Joined{Message: p}
 		}
 	}

@@ -3,7 +3,6 @@ package workflow
 import (
 	"testing"
 
-	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/task"
@@ -26,7 +25,7 @@ func TestResultsOfAGroup(t *testing.T) {
 		{10, 10, 0, true, 0, true},
 	} {
 		g, m := &taskGroup{results: int64(c.has)}, &member{result: schema.Result{Data: make([]byte, c.before)}}
-		g.keepResult(m, &outbox.Notice{Result: schema.Result{Data: make([]byte, c.comes)}, Omitted: c.omitted})
+		g.keepResult(m, &schema.Notice{Result: schema.Result{Data: make([]byte, c.comes)}, Omitted: c.omitted})
 		if g.results != c.kept || m.omitted != c.tooLarge {
 			t.Errorf("%+v: %d bytes are kept, too large: %t", c, g.results, m.omitted)
 		}

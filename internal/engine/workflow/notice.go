@@ -5,14 +5,13 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/engine"
-	"github.com/pawlq/pawl/internal/engine/outbox"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // notifyHome notifies the home of a task's group of the task's state.
-func notifyHome(r *engine.Round, ns string, id task.ID, x *schema.Exec, result schema.Result, created []outbox.NewMember) {
-	n := &outbox.Notice{Group: x.Links.Group, Ref: x.Links.Ref, Revision: x.Links.Revision, ID: id, Type: x.Type, Queue: x.Queue,
+func notifyHome(r *engine.Round, ns string, id task.ID, x *schema.Exec, result schema.Result, created []schema.NewMember) {
+	n := &schema.Notice{Group: x.Links.Group, Ref: x.Links.Ref, Revision: x.Links.Revision, ID: id, Type: x.Type, Queue: x.Queue,
 		NewMembers: created}
 	if x.State.Ended() {
 		n.State = x.State
@@ -26,16 +25,16 @@ func notifyHome(r *engine.Round, ns string, id task.ID, x *schema.Exec, result s
 }
 
 // sendNotice delivers a notice to its group's home: directly if that is this shard, else through the outbox.
-func sendNotice(r *engine.Round, ns string, shard uint32, n *outbox.Notice) {
+func sendNotice(r *engine.Round, ns string, shard uint32, n *schema.Notice) {
 	if n.Group.Shard() == shard {
 		Receive(r, ns, n)
 		return
 	}
-	r.Send(ns, &outbox.Message{Request: noticeID(n), Notice: n})
+	r.Send(ns, &schema.Message{Request: noticeID(n), Notice: n})
 }
 
 // noticeID returns the request id of a notice.
-func noticeID(n *outbox.Notice) task.ID {
+func noticeID(n *schema.Notice) task.ID {
 	return task.RequestOf(task.PartID(n.Group, n.Ref), noticeRevisions+n.Revision)
 }
 
@@ -43,7 +42,7 @@ func noticeID(n *outbox.Notice) task.ID {
 const noticeRevisions = 1 << 40
 
 // Receive processes a notice of a member. Outdated notices, and those for a forgotten group, change nothing.
-func Receive(r *engine.Round, ns string, n *outbox.Notice) {
+func Receive(r *engine.Round, ns string, n *schema.Notice) {
 	g, ok := group(r, ns, n.Group)
 	if !ok {
 		return
@@ -86,7 +85,7 @@ func Receive(r *engine.Round, ns string, n *outbox.Notice) {
 }
 
 // noteFollower adds a follow-up of a member to the group, unless it is known already.
-func noteFollower(r *engine.Round, ns string, g *taskGroup, b outbox.NewMember) {
+func noteFollower(r *engine.Round, ns string, g *taskGroup, b schema.NewMember) {
 	if _, known := readMember(r, ns, g.id, b.Ref); known {
 		return
 	}
@@ -101,7 +100,7 @@ func noteFollower(r *engine.Round, ns string, g *taskGroup, b outbox.NewMember) 
 }
 
 // keepResult stores a member's result if there is room.
-func (g *taskGroup) keepResult(m *member, n *outbox.Notice) {
+func (g *taskGroup) keepResult(m *member, n *schema.Notice) {
 	g.results -= int64(len(m.result.Data))
 	m.result, m.omitted = n.Result, n.Omitted
 	if g.results+int64(len(m.result.Data)) > task.MaxGroupResults {

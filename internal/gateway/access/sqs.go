@@ -9,7 +9,7 @@ import (
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/sqs"
-	"github.com/pawlq/pawl/internal/sqs/sigv4"
+	"github.com/pawlq/pawl/internal/sqs/wire"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -19,8 +19,8 @@ type SQSCaller struct {
 	g         *Guard
 	c         *callinfo.Call
 	ctx       context.Context
-	signature *sigv4.Signature // nil: there is none to verify
-	secret    string           // of the access key
+	signature *wire.Signature // nil: there is none to verify
+	secret    string          // of the access key
 	entered   bool
 	stay      func() // nil: not a long call
 }
@@ -55,7 +55,7 @@ func (s *SQSCaller) Enter(ctx context.Context) (context.Context, error) {
 	return s.ctx, nil
 }
 
-func (s *SQSCaller) signed() bool { return sigv4.IsSigned(s.c.Web) }
+func (s *SQSCaller) signed() bool { return wire.IsSigned(s.c.Web) }
 
 func (s *SQSCaller) authenticate(shows Credentials) (callinfo.Principal, error) {
 	if !s.signed() || !s.g.auth.TokensRequired() { // any signature will do where no token is required
@@ -67,7 +67,7 @@ func (s *SQSCaller) authenticate(shows Credentials) (callinfo.Principal, error) 
 		}
 		return v, err
 	}
-	signature, err := sigv4.Parse(s.c.Web)
+	signature, err := wire.ParseSignature(s.c.Web)
 	if err != nil {
 		return callinfo.Principal{}, unsigned(err)
 	}
@@ -83,7 +83,7 @@ func (s *SQSCaller) authenticate(shows Credentials) (callinfo.Principal, error) 
 
 // unsigned converts an error of a signature to a refusal.
 func unsigned(err error) error {
-	e, ok := errors.AsType[*sigv4.Error](err)
+	e, ok := errors.AsType[*wire.SignatureError](err)
 	if !ok {
 		return err
 	}

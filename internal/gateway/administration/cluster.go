@@ -124,7 +124,7 @@ func (g *ClusterService) DrainNode(ctx context.Context, r *pawlv1.DrainNodeReque
 		return nil, err
 	}
 	err := g.change(ctx, "node drain", []any{"node", r.GetNode(), "undo", r.GetUndo()}, func(by task.Author) error {
-		_, err := cluster.DrainNode.Call(ctx, g.Verbs, cluster.NodeCall{Node: r.GetNode(), Flag: r.GetUndo(), By: by})
+		_, err := cluster.DrainNode.Call(ctx, g.Verbs, cluster.NodeDrain{Node: r.GetNode(), Undo: r.GetUndo(), By: by})
 		return err
 	})
 	return &pawlv1.DrainNodeResponse{}, err
@@ -136,7 +136,7 @@ func (g *ClusterService) RemoveNode(ctx context.Context, r *pawlv1.RemoveNodeReq
 		return nil, err
 	}
 	err := g.change(ctx, "node removal", []any{"node", r.GetNode(), "force", r.GetForce()}, func(by task.Author) error {
-		_, err := cluster.RemoveNode.Call(ctx, g.Verbs, cluster.NodeCall{Node: r.GetNode(), Flag: r.GetForce(), By: by})
+		_, err := cluster.RemoveNode.Call(ctx, g.Verbs, cluster.NodeRemoval{Node: r.GetNode(), Force: r.GetForce(), By: by})
 		return err
 	})
 	return &pawlv1.RemoveNodeResponse{}, err
@@ -151,7 +151,7 @@ func (g *ClusterService) MoveReplica(ctx context.Context, r *pawlv1.MoveReplicaR
 		return nil, err
 	}
 	err := g.change(ctx, "replica move", []any{"shard", r.GetShard(), "from", r.GetFrom(), "to", r.GetTo()}, func(by task.Author) error {
-		_, err := cluster.MoveReplica.Call(ctx, g.Verbs, cluster.ReplicaCall{Shard: r.GetShard(), From: r.GetFrom(), To: r.GetTo(), By: by})
+		_, err := cluster.MoveReplica.Call(ctx, g.Verbs, cluster.ReplicaMove{Shard: r.GetShard(), From: r.GetFrom(), To: r.GetTo(), By: by})
 		return err
 	})
 	return &pawlv1.MoveReplicaResponse{}, err
@@ -165,7 +165,7 @@ func (g *ClusterService) TransferLeader(ctx context.Context, r *pawlv1.TransferL
 		}
 	}
 	err := g.change(ctx, "leader transfer", []any{"shard", r.GetShard(), "to", r.GetTo()}, func(by task.Author) error {
-		_, err := cluster.MoveReplica.Call(ctx, g.Verbs, cluster.ReplicaCall{Shard: r.GetShard(), To: r.GetTo(), By: by})
+		_, err := cluster.MoveLeader.Call(ctx, g.Verbs, cluster.LeaderTransfer{Shard: r.GetShard(), To: r.GetTo(), By: by})
 		return err
 	})
 	return &pawlv1.TransferLeaderResponse{}, err

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster/namespaces"
 	"github.com/pawlq/pawl/internal/gateway/fanout"
+	"github.com/pawlq/pawl/internal/system/namespaces"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
@@ -22,7 +22,7 @@ func (twoShards) Shards() []uint32 { return []uint32{1, 2} }
 func TestUsageNamesMissingShards(t *testing.T) {
 	for _, away := range [][]uint32{nil, {2}, {1, 2}} {
 		a := verbtest.Answers{}
-		verbtest.On(a, broker.Spaces, func(_ context.Context, q *broker.OnSpaces) ([]task.Space, error) {
+		verbtest.On(a, broker.Spaces, func(_ context.Context, q broker.OnSpaces) ([]task.Space, error) {
 			if slices.Contains(away, q.Shard) {
 				return nil, task.Unavailable(time.Second, "away")
 			}

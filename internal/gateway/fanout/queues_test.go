@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
+	"github.com/pawlq/pawl/internal/system/queues"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
@@ -47,7 +47,7 @@ func (c fakeCluster) Queue(_ context.Context, _, name string) (queues.Queue, boo
 // parts has the parts of a queue answer the probe: those of down fail, and those of hung do not answer.
 func parts(hung, down uint32) verbtest.Answers {
 	a := verbtest.Answers{}
-	verbtest.On(a, broker.DescribeQueue, func(ctx context.Context, q *broker.OnQueue) (broker.QueueDescribed, error) {
+	verbtest.On(a, broker.DescribeQueue, func(ctx context.Context, q broker.OnQueue) (broker.QueueDescribed, error) {
 		switch q.Shard {
 		case hung:
 			<-ctx.Done()
@@ -87,7 +87,7 @@ func TestParts(t *testing.T) {
 				return ctx.Err()
 			}
 			a := parts(c.hung, c.down)
-			verbtest.On(a, broker.PurgeQueue, func(ctx context.Context, q *broker.QueueCommand) (out broker.BulkDone, err error) {
+			verbtest.On(a, broker.PurgeQueue, func(ctx context.Context, q broker.QueueCommand) (out broker.BulkDone, err error) {
 				time.Sleep(time.Minute) // it may take its time
 				if q.By.Name == "lena" && q.Queue == "spread" {
 					out.Done = []int64{0, 1, 10, 100}[q.Shard]
@@ -164,9 +164,9 @@ func TestBulk(t *testing.T) {
 			var mu sync.Mutex
 			var asked []string
 			a := parts(c.hung, c.down)
-			verbtest.On(a, broker.ReplayDead, func(_ context.Context, sent *broker.OnDead) (out broker.BulkDone, err error) {
+			verbtest.On(a, broker.ReplayDead, func(_ context.Context, sent broker.OnDead) (out broker.BulkDone, err error) {
 				q := &broker.OnDead{} // as another node receives it
-				if data, err := verb.Encode(sent); err != nil || verb.Decode(data, q) != nil {
+				if data, err := verb.Encode(&sent); err != nil || verb.Decode(data, q) != nil {
 					t.Fatal(err)
 				}
 				mu.Lock()
@@ -205,7 +205,7 @@ func TestBulk(t *testing.T) {
 	} {
 		var calls atomic.Int64
 		a := parts(0, 0)
-		verbtest.On(a, broker.ReplayDead, func(_ context.Context, q *broker.OnDead) (broker.BulkDone, error) {
+		verbtest.On(a, broker.ReplayDead, func(_ context.Context, q broker.OnDead) (broker.BulkDone, error) {
 			if calls.Add(1); q.Selection.Rate != c.rate || q.Selection.Max != c.most {
 				t.Errorf("%d: a part has the rate %v and the maximum %d", n, q.Selection.Rate, q.Selection.Max)
 			}
@@ -233,7 +233,7 @@ func TestMaximumAfterAFailure(t *testing.T) {
 	} {
 		var calls atomic.Int64
 		a := parts(0, 0)
-		verbtest.On(a, broker.ReplayDead, func(context.Context, *broker.OnDead) (broker.BulkDone, error) {
+		verbtest.On(a, broker.ReplayDead, func(context.Context, broker.OnDead) (broker.BulkDone, error) {
 			calls.Add(1)
 			return broker.BulkDone{}, c.fails
 		})
@@ -291,7 +291,7 @@ func TestList(t *testing.T) {
 		{"a limit that is none", 0, -1, nil, nil, "", 0, false, task.ErrInvalidArgument},
 	} {
 		a := verbtest.Answers{}
-		verbtest.On(a, broker.ListTasks, func(_ context.Context, q *broker.TaskList) (out broker.Paged[broker.Page], err error) {
+		verbtest.On(a, broker.ListTasks, func(_ context.Context, q broker.TaskList) (out broker.Paged[broker.Page], err error) {
 			if q.Shard <= 2 {
 				for n := 6; n > 0; n-- {
 					if n%2 == int(q.Shard)%2 {
@@ -349,7 +349,7 @@ func TestList(t *testing.T) {
 func TestStates(t *testing.T) {
 	for shard, want := range map[uint32]error{0: nil, 2: task.NotFound("queue", "spread"), 3: errAway} {
 		a := verbtest.Answers{}
-		verbtest.On(a, broker.DescribeQueue, func(_ context.Context, q *broker.OnQueue) (out broker.QueueDescribed, err error) {
+		verbtest.On(a, broker.DescribeQueue, func(_ context.Context, q broker.OnQueue) (out broker.QueueDescribed, err error) {
 			out.Info = broker.QueueInfo{Ready: [3]int64{1, 2, 3}, Scheduled: 4, Claimed: 5, Retrying: 6, Held: 7, Dead: 8, Poisoned: 9,
 				OldestReady: time.Duration(q.Shard)}
 			if q.Shard == shard {
@@ -386,7 +386,7 @@ func TestStates(t *testing.T) {
 		}
 	}
 	a := verbtest.Answers{}
-	verbtest.On(a, broker.DescribeQueue, func(context.Context, *broker.OnQueue) (out broker.QueueDescribed, err error) {
+	verbtest.On(a, broker.DescribeQueue, func(context.Context, broker.OnQueue) (out broker.QueueDescribed, err error) {
 		return out, task.Invalid("queue", "is odd")
 	})
 	if _, err := (Queues{Verbs: a}).States(bg, spread); !errors.Is(err, task.ErrInvalidArgument) {
@@ -404,14 +404,14 @@ func TestShardHangs(t *testing.T) {
 			return ctx.Err()
 		}
 		a := verbtest.Answers{}
-		verbtest.On(a, broker.DescribeQueue, func(ctx context.Context, q *broker.OnQueue) (out broker.QueueDescribed, err error) {
+		verbtest.On(a, broker.DescribeQueue, func(ctx context.Context, q broker.OnQueue) (out broker.QueueDescribed, err error) {
 			out.Info.Scheduled = 1
 			return out, hangs(ctx, q.Shard)
 		})
-		verbtest.On(a, broker.ListTasks, func(ctx context.Context, q *broker.TaskList) (out broker.Paged[broker.Page], err error) {
+		verbtest.On(a, broker.ListTasks, func(ctx context.Context, q broker.TaskList) (out broker.Paged[broker.Page], err error) {
 			return out, hangs(ctx, q.Shard)
 		})
-		verbtest.On(a, broker.GroupDead, func(ctx context.Context, q *broker.DeadOf) (out broker.DeadGrouped, err error) {
+		verbtest.On(a, broker.GroupDead, func(ctx context.Context, q broker.DeadOf) (out broker.DeadGrouped, err error) {
 			return out, hangs(ctx, q.Shard)
 		})
 		g := Queues{Verbs: a, Cluster: fakeCluster{}}
@@ -462,7 +462,7 @@ func TestShardHangs(t *testing.T) {
 func TestDeadGroups(t *testing.T) {
 	for partial, want := range map[uint32]bool{0: false, 2: true} {
 		a := verbtest.Answers{}
-		verbtest.On(a, broker.GroupDead, func(_ context.Context, q *broker.DeadOf) (broker.DeadGrouped, error) {
+		verbtest.On(a, broker.GroupDead, func(_ context.Context, q broker.DeadOf) (broker.DeadGrouped, error) {
 			return broker.DeadGrouped{Groups: []broker.Group{{Type: "a", Count: int64(q.Shard)}}, Partial: q.Shard == partial}, nil
 		})
 		groups, cut, err := Queues{Verbs: a}.DeadGroups(bg, []uint32{1, 2}, "q", task.Dead)

@@ -11,8 +11,8 @@ import (
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/audit/trail"
 	"github.com/pawlq/pawl/internal/auth"
-	"github.com/pawlq/pawl/internal/cluster/tokens"
-	"github.com/pawlq/pawl/internal/node/compare"
+	"github.com/pawlq/pawl/internal/node/members"
+	"github.com/pawlq/pawl/internal/system/tokens"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -24,7 +24,7 @@ type Recorder struct {
 	Trail *trail.Trail
 	Verbs verb.Runner
 	// Replicas returns the replicas of the node.
-	Replicas func() []compare.Replica
+	Replicas func() []members.Replica
 }
 
 // LoggedIn records that a visitor logged in to the web UI.

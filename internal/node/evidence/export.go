@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/audit"
-	"github.com/pawlq/pawl/internal/node/compare"
+	"github.com/pawlq/pawl/internal/node/members"
 	"github.com/pawlq/pawl/internal/shard"
 	"github.com/pawlq/pawl/internal/store"
 )
@@ -53,7 +53,7 @@ func (r Recorder) ExportEntries(ctx context.Context) {
 }
 
 // exportShard sends the entries of a shard that wait, as long as the node leads it.
-func (r Recorder) exportShard(ctx context.Context, s compare.Replica) {
+func (r Recorder) exportShard(ctx context.Context, s members.Replica) {
 	for wait := retryFirst; ctx.Err() == nil && s.Shard.Leads(); {
 		n, err := r.exportSome(ctx, s)
 		if err == nil && n == 0 {
@@ -74,7 +74,7 @@ func (r Recorder) exportShard(ctx context.Context, s compare.Replica) {
 }
 
 // exportSome sends some entries of a shard, and returns how many.
-func (r Recorder) exportSome(ctx context.Context, s compare.Replica) (n int, err error) {
+func (r Recorder) exportSome(ctx context.Context, s members.Replica) (n int, err error) {
 	reading, cancel := context.WithTimeout(ctx, shardTime)
 	defer cancel()
 	batch, _, err := shard.View(reading, s.Shard, func(from store.Reader) (audit.Batch, error) { return audit.Unexported(from, exportBatch) })

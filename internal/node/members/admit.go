@@ -1,5 +1,6 @@
-// Package members decides which nodes a node admits and believes, by its copy of the map of the cluster. It saves that map, and finds a
-// newer one when it is too old. It knows neither connections nor calls.
+// Package members is what a node knows of the others. It decides which nodes the node admits and believes, by its copy of the map of the
+// cluster, saves that map, and finds a newer one when it is too old. A Witness remembers how far the replicas of other nodes have come. A
+// Comparer compares the replicas of the shards that the node leads. It knows neither connections nor calls, nor what replicas hold.
 package members
 
 import (

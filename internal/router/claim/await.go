@@ -31,7 +31,7 @@ const (
 // Await waits until a claim of this form would get something from the shard, or ctx is done.
 func (c *Claims) Await(ctx context.Context, shard uint32, call broker.ClaimCall) error {
 	if c.forward.Leads(shard) {
-		_, err := AwaitHere.CallHere(ctx, c.forward.Here(), Claiming{Shard: shard, Call: call})
+		_, err := forward.CallLocal(ctx, c.forward, AwaitLocal, Claiming{Shard: shard, Call: call})
 		if err == nil || !forward.IsElsewhere(err) {
 			return err
 		}
@@ -136,7 +136,7 @@ func (a *awaits) run(s *sharedAwait) {
 			return
 		}
 		began := time.Now()
-		ready, err := forward.CallAway(ctx, a.forward, AwaitTasks, 0, s.args)
+		ready, err := forward.CallRemote(ctx, a.forward, AwaitTasks, 0, s.args)
 		switch {
 		case err == nil && ready:
 			if time.Since(last) < readyGap {

@@ -18,11 +18,11 @@ import (
 const briefTime = 200 * time.Millisecond
 
 func (c *Claims) claimHere(ctx context.Context, q Claiming) (TasksClaimed, error) {
-	return ClaimTasks.CallHere(ctx, c.forward.Here(), q)
+	return forward.CallLocal(ctx, c.forward, ClaimTasks, q)
 }
 
 func (c *Claims) settleHere(ctx context.Context, shard uint32, calls []broker.Settle) error {
-	_, err := SettleClaims.CallHere(ctx, c.forward.Here(), Settling{Shard: shard, Calls: calls})
+	_, err := forward.CallLocal(ctx, c.forward, SettleClaims, Settling{Shard: shard, Calls: calls})
 	return err
 }
 
@@ -60,7 +60,7 @@ func (c *Claims) claimRemote(ctx context.Context, patience time.Duration, shard 
 	waiting, cancel := c.forward.Life.UntilDrain(ctx)
 	defer cancel()
 	for {
-		out, err := forward.CallAway(waiting, c.forward, claimFor, patience, Claiming{Shard: shard, Call: call, Wait: wait})
+		out, err := forward.CallRemote(waiting, c.forward, claimFor, patience, Claiming{Shard: shard, Call: call, Wait: wait})
 		early := err != nil && waiting.Err() != nil && ctx.Err() == nil
 		if (own || early) && errors.Is(err, broker.ErrUnknown) { // nobody will ask for it again
 			c.Abandon(shard, call)

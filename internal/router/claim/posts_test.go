@@ -238,21 +238,21 @@ func newLocal(t *testing.T, a *localBroker) (*Claims, *lines) {
 	log := &lines{}
 	logger := slog.New(slog.NewTextHandler(log, nil))
 	on, parts := verbtest.Answers{}, &verb.Parts{}
-	verbtest.On(on, ClaimTasks, func(ctx context.Context, q *Claiming) (out TasksClaimed, err error) {
+	verbtest.On(on, ClaimTasks, func(ctx context.Context, q Claiming) (out TasksClaimed, err error) {
 		out.Out, out.At, err = a.Claim(ctx, q.Call)
 		return out, err
 	})
-	verbtest.On(on, SettleClaims, func(_ context.Context, q *Settling) (ClaimsSettled, error) {
+	verbtest.On(on, SettleClaims, func(_ context.Context, q Settling) (ClaimsSettled, error) {
 		return a.Settle(q.Calls), nil
 	})
-	verbtest.On(on, AwaitHere, func(context.Context, *Claiming) (none verb.Nothing, err error) {
+	verbtest.On(on, AwaitLocal, func(context.Context, Claiming) (none verb.Nothing, err error) {
 		return none, task.Invalid("queues", "is bad")
 	})
-	BrokerVerbs.By(on, parts)
+	BrokerVerbs.ServeBy(on, parts)
 	f := forward.New(forward.Config{Node: 1, Parts: parts, Broker: a.oneNode, Map: a.oneNode, Logger: logger})
 	t.Cleanup(f.Close)
 	c := New(f, a, nil, logger)
-	Verbs.On(c, parts)
+	Verbs.Serve(c, parts)
 	return c, log
 }
 

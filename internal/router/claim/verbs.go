@@ -53,14 +53,14 @@ func (a *TasksClaimed) Unpack() {
 }
 
 // ClaimTasks claims tasks. Other nodes do not call it: if an answer were lost on the way, nobody would have the tasks.
-var ClaimTasks = verb.New(&BrokerVerbs, verb.Rule{Name: "claim-here", Here: true},
+var ClaimTasks = verb.New(&BrokerVerbs, verb.Rule{Name: "claim-here", Local: true},
 	func(b *broker.Broker, ctx context.Context, q Claiming) (out TasksClaimed, err error) {
 		out.Out, out.At, err = b.Claim(ctx, q.Shard, q.Call, q.Wait)
 		return out, err
 	})
 
-// AwaitHere waits until there is something to claim, or the call ends.
-var AwaitHere = verb.Order(&BrokerVerbs, verb.Rule{Name: "await-here", Here: true},
+// AwaitLocal waits until there is something to claim, or the call ends.
+var AwaitLocal = verb.NewVoid(&BrokerVerbs, verb.Rule{Name: "await-here", Local: true},
 	func(b *broker.Broker, ctx context.Context, q Claiming) error { return b.Await(ctx, q.Shard, q.Call) })
 
 // AwaitTasks waits up to Wait for something to claim, and reports whether there is.

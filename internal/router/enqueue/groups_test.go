@@ -9,10 +9,11 @@ import (
 	"testing"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/router/enqueue"
 	"github.com/pawlq/pawl/internal/router/routertest"
+	"github.com/pawlq/pawl/internal/system/queues"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
@@ -65,34 +66,27 @@ func TestGroupHomeIsFirstTasksShard(t *testing.T) {
 	})
 }
 
-// movedBroker is a broker whose shard 2 refuses groups, because their slots are in shard 3 now.
-type movedBroker struct {
-	*routertest.Script
-	homes string // what the calls say of the groups' homes
-}
-
-func (b *movedBroker) MakeGroup(ctx context.Context, shard uint32, ns string, g task.Group, queues []string) (broker.GroupMade,
-	broker.Stamp, error) {
-	b.homes += fmt.Sprintf("%s %t %d %t, ", g.Home.Queue, g.Home.RequestID == routertest.Asked, g.Home.Routed, g.Home.Left)
-	made, at, err := b.Script.MakeGroup(ctx, shard, ns, g, queues)
-	if shard == 2 {
-		err = broker.ErrSlotMoved
-	}
-	return made, at, err
-}
-
-func (b *movedBroker) FindGroup(ctx context.Context, shard uint32, ns string, g task.Group) (broker.GroupMade, broker.Stamp, error) {
-	b.homes += fmt.Sprintf("%s %t %d %t, ", g.Home.Queue, g.Home.RequestID == routertest.Asked, g.Home.Routed, g.Home.Left)
-	return b.Script.FindGroup(ctx, shard, ns, g)
-}
-
 // A group that a shard refuses, because its slot has moved since this node's map, is created where the slot is now.
 // Shards learn by which version of the map they were chosen, and whether it says that the slot has left them.
 func TestGroupFollowsItsSlot(t *testing.T) {
 	for what, moves := range map[string]bool{"the slot has moved": true, "the slot moves for long": false} {
 		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
-			b := &movedBroker{Script: s}
-			m.UseBroker(b)
+			homes := "" // what the calls say of the groups' homes
+			note := func(g task.Group) {
+				homes += fmt.Sprintf("%s %t %d %t, ", g.Home.Queue, g.Home.RequestID == routertest.Asked, g.Home.Routed, g.Home.Left)
+			}
+			verbtest.On(m.Broker, enqueue.CreateGroup, func(ctx context.Context, q enqueue.NewGroup) (out enqueue.GroupCreated, err error) {
+				note(q.Group)
+				out, err = s.CreateGroup(ctx, q)
+				if q.Shard == 2 { // its slots are in shard 3 now
+					err = broker.ErrSlotMoved
+				}
+				return out, err
+			})
+			verbtest.On(m.Broker, enqueue.FindGroup, func(ctx context.Context, q enqueue.NewGroup) (enqueue.GroupCreated, error) {
+				note(q.Group)
+				return s.FindGroup(ctx, q)
+			})
 			old := m.Copy["spread"]
 			old.Config.Version = 5
 			m.Copy["spread"] = old
@@ -113,8 +107,8 @@ func TestGroupFollowsItsSlot(t *testing.T) {
 				return
 			}
 			want := "spread true 5 true, spread true 5 false, spread true 6 true, spread true 6 false, "
-			if err != nil || was != "find in 1, make in 2 with [spread], find in 2, make in 3 with [spread]" || b.homes != want {
-				t.Errorf("%s: calls %s for %s, %v; want %s", what, was, b.homes, err, want)
+			if err != nil || was != "find in 1, make in 2 with [spread], find in 2, make in 3 with [spread]" || homes != want {
+				t.Errorf("%s: calls %s for %s, %v; want %s", what, was, homes, err, want)
 			}
 		})
 	}
@@ -161,7 +155,7 @@ func TestMembersOfAGroup(t *testing.T) {
 		group := task.NewID(2, 1, 1)
 		seen := &broker.GroupView{}
 		var unseen error
-		verbtest.On(s.Answers, broker.ShowGroup, func(_ context.Context, q *broker.OnGroup) (broker.Shown[*broker.GroupView], error) {
+		verbtest.On(m.Broker, broker.ShowGroup, func(_ context.Context, q broker.OnGroup) (broker.Shown[*broker.GroupView], error) {
 			s.Note("group in %d", q.TargetShard())
 			return broker.Shown[*broker.GroupView]{View: seen, Stamped: broker.Stamped{At: routertest.At(2)}}, unseen
 		})
@@ -265,11 +259,11 @@ func TestMembersAmongOtherTasks(t *testing.T) {
 func TestOutboxIsSent(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		errs := map[uint32]error{3: routertest.ErrAway}
-		verbtest.On(s.Answers, broker.RecordNotices, func(_ context.Context, q *broker.GroupNotices) (broker.Nothing, error) {
+		verbtest.On(m.Broker, broker.RecordNotices, func(_ context.Context, q broker.GroupNotices) (verb.Nothing, error) {
 			s.Note("%d notices in %d", len(q.Notices), q.Shard)
-			return broker.Nothing{}, errs[q.Shard]
+			return verb.Nothing{}, errs[q.Shard]
 		})
-		verbtest.On(s.Answers, broker.OperateTask, func(_ context.Context, q *broker.TaskCommand) (out broker.Shown[*broker.View], err error) {
+		verbtest.On(m.Broker, broker.OperateTask, func(_ context.Context, q broker.TaskCommand) (out broker.Shown[*broker.View], err error) {
 			s.Note("%s by %d in %d", q.Verb, q.Message[15], q.ID.Shard())
 			return out, errs[q.ID.Shard()]
 		})

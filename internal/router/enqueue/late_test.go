@@ -7,42 +7,13 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster/queues"
+	"github.com/pawlq/pawl/internal/router/enqueue"
 	"github.com/pawlq/pawl/internal/router/routertest"
+	"github.com/pawlq/pawl/internal/system/queues"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
-
-// hungBroker is a script of which one shard does not answer.
-type hungBroker struct {
-	*routertest.Script
-	hung uint32
-}
-
-func (b hungBroker) Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
-	if shard == b.hung {
-		<-ctx.Done()
-		return nil, broker.Stamp{}, ctx.Err()
-	}
-	return b.Script.Enqueue(ctx, shard, ns, specs)
-}
-
-func (b hungBroker) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []task.Spec, queues []string) ([]broker.Joined,
-	broker.Stamp, error) {
-	if id.Shard() == b.hung {
-		<-ctx.Done()
-		return nil, broker.Stamp{}, ctx.Err()
-	}
-	return b.Script.AddToGroup(ctx, ns, id, tasks, queues)
-}
-
-// hungControl is a system shard that does not place any queue.
-type hungControl struct{ routertest.ScriptControl }
-
-func (hungControl) Place(ctx context.Context, _, _ string) (q queues.Queue, err error) {
-	<-ctx.Done()
-	return q, ctx.Err()
-}
 
 // A shard that hangs, or the system shard, holds up no tasks for others: they are answered, and its own get an error
 // that says so, together.
@@ -57,7 +28,7 @@ func TestHungShardIsLeftOut(t *testing.T) {
 	deliver := func(ctx context.Context, m *routertest.Member, specs []task.Spec) []broker.Enqueued {
 		return m.Deliver(ctx, routertest.Namespace, specs)
 	}
-	enqueue := func(ctx context.Context, m *routertest.Member, specs []task.Spec) []broker.Enqueued {
+	send := func(ctx context.Context, m *routertest.Member, specs []task.Spec) []broker.Enqueued {
 		out, stamp, err := m.Enqueue(ctx, 1, routertest.Namespace, specs)
 		if err != nil || stamp.Shard == 2 {
 			t.Errorf("Enqueue = %+v, %v", stamp, err)
@@ -74,16 +45,17 @@ func TestHungShardIsLeftOut(t *testing.T) {
 		{"Deliver", deliver, false, []task.Spec{{Queue: "two"}, {Queue: "one"}, {Queue: "three"}}, func(i int) bool { return i == 0 }},
 		{"Deliver to new queues", deliver, true, []task.Spec{{Queue: "new"}, {Queue: "one"}, {Queue: "newer"}, {Queue: "three"}},
 			func(i int) bool { return i%2 == 0 }},
-		{"Enqueue of members", enqueue, false, []task.Spec{member(task.NewID(2, 1, 1)), {Queue: "one"}, member(task.NewID(3, 1, 1))},
+		{"Enqueue of members", send, false, []task.Spec{member(task.NewID(2, 1, 1)), {Queue: "one"}, member(task.NewID(3, 1, 1))},
 			func(i int) bool { return i == 0 }},
-		{"Enqueue of members only", enqueue, false, append(several, member(task.NewID(3, 1, 1)), member(task.NewID(3, 1, 2))),
+		{"Enqueue of members only", send, false, append(several, member(task.NewID(3, 1, 1)), member(task.NewID(3, 1, 2))),
 			func(i int) bool { return i < 40 }},
 	} {
 		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 			s.Joined = []broker.Joined{{Accepted: broker.Accepted{ID: task.NewID(3, 1, 7)}}}
-			m.UseBroker(hungBroker{s, 2})
+			m.Broker.Before(enqueue.EnqueueTasks.Rule(), routertest.Hang(2))
+			m.Broker.Before(enqueue.AddToGroup.Rule(), routertest.Hang(2))
 			if c.system {
-				m.UseControl(hungControl{routertest.ScriptControl{FakeControl: routertest.FakeControl{M: m}, Script: s}})
+				m.Control.Before(queues.Place.Rule(), routertest.Hang(0))
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
@@ -105,7 +77,7 @@ func TestHungShardIsLeftOut(t *testing.T) {
 // answer, too.
 func TestHungSystemShardDelaysNoGroup(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
-		m.UseControl(hungControl{routertest.ScriptControl{FakeControl: routertest.FakeControl{M: m}, Script: s}})
+		m.Control.Before(queues.Place.Rule(), routertest.Hang(0))
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		began := time.Now()
@@ -115,7 +87,7 @@ func TestHungSystemShardDelaysNoGroup(t *testing.T) {
 			t.Errorf("MakeGroup took %s, %v", took, err)
 		}
 		s.Joined = []broker.Joined{{Accepted: broker.Accepted{ID: task.NewID(2, 1, 7)}}, {Accepted: broker.Accepted{ID: task.NewID(2, 1, 8)}}}
-		verbtest.On(s.Answers, broker.ShowGroup, func(context.Context, *broker.OnGroup) (out broker.Shown[*broker.GroupView], err error) {
+		verbtest.On(m.Broker, broker.ShowGroup, func(context.Context, broker.OnGroup) (out broker.Shown[*broker.GroupView], err error) {
 			out.View = &broker.GroupView{}
 			return out, nil
 		})
@@ -127,34 +99,12 @@ func TestHungSystemShardDelaysNoGroup(t *testing.T) {
 	})
 }
 
-// slowBroker is a script that takes its time for tasks, or for members of groups.
-type slowBroker struct {
-	*routertest.Script
-	tasks, members time.Duration
-}
-
-func (b slowBroker) Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
-	if err := routertest.Sleep(ctx, b.tasks); err != nil {
-		return nil, broker.Stamp{}, err
-	}
-	return b.Script.Enqueue(ctx, shard, ns, specs)
-}
-
-func (b slowBroker) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []task.Spec, queues []string) ([]broker.Joined,
-	broker.Stamp, error) {
-	if err := routertest.Sleep(ctx, b.members); err != nil {
-		return nil, broker.Stamp{}, err
-	}
-	return b.Script.AddToGroup(ctx, ns, id, tasks, queues)
-}
-
 // The stamp of a call is that of the shard that its caller named, whichever answers first.
 func TestStampIsOfTheNamedShard(t *testing.T) {
-	for _, b := range []slowBroker{{tasks: time.Millisecond}, {members: time.Millisecond}} {
+	for _, slow := range []*verb.Rule{enqueue.EnqueueTasks.Rule(), enqueue.AddToGroup.Rule()} {
 		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 			s.Joined = []broker.Joined{{Accepted: broker.Accepted{ID: task.NewID(3, 1, 7)}}}
-			b.Script = s
-			m.UseBroker(b)
+			m.Broker.Before(slow, func(ctx context.Context, _ verb.Call) error { return routertest.Sleep(ctx, time.Millisecond) })
 			specs := []task.Spec{{Queue: "one", Member: &task.Member{Group: task.NewID(3, 1, 1)}}, {Queue: "one"}}
 			if out, stamp, err := m.Enqueue(context.Background(), 1, routertest.Namespace, specs); err != nil || stamp.Shard != 1 ||
 				out[0].Err != nil || out[1].Err != nil {

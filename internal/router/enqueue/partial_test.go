@@ -10,28 +10,28 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster/queues"
+	"github.com/pawlq/pawl/internal/router/enqueue"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/router/routertest"
+	"github.com/pawlq/pawl/internal/system/queues"
+	"github.com/pawlq/pawl/internal/system/webhooks"
 	"github.com/pawlq/pawl/internal/task"
+	"github.com/pawlq/pawl/internal/verb"
+	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
 var bg = context.Background()
 
-// partialBroker is a broker of which some shards do not answer.
-type partialBroker struct {
-	*routertest.Script
-	errs map[uint32]error
-	wait time.Duration // before an error
-}
-
-func (b partialBroker) Enqueue(ctx context.Context, shard uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
-	out, at, err := b.Script.Enqueue(ctx, shard, ns, specs)
-	if b.errs[shard] == nil {
-		return out, at, err
-	}
-	routertest.Pass(b.wait)
-	return nil, broker.Stamp{}, b.errs[shard]
+// fail has shards fail after a while, once they have noted which tasks they were sent.
+func fail(s *routertest.Script, m *routertest.Member, errs map[uint32]error, after time.Duration) {
+	verbtest.On(m.Broker, enqueue.EnqueueTasks, func(ctx context.Context, q enqueue.Enqueueing) (enqueue.TasksEnqueued, error) {
+		out, err := s.Enqueue(ctx, q)
+		if errs[q.Shard] == nil {
+			return out, err
+		}
+		routertest.Pass(after)
+		return enqueue.TasksEnqueued{}, errs[q.Shard]
+	})
 }
 
 // If some shards of a queue do not answer, their tasks have the error and the others are created. The stamp is of one that has answered.
@@ -39,7 +39,7 @@ func TestSomeShardsFail(t *testing.T) {
 	for _, wait := range []time.Duration{0, time.Second} { // the error comes first, or last
 		for named, gone := range map[uint32]uint32{1: 1, 2: 2, 3: 1} {
 			routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
-				m.UseBroker(partialBroker{s, map[uint32]error{gone: routertest.ErrAway}, wait})
+				fail(s, m, map[uint32]error{gone: routertest.ErrAway}, wait)
 				specs := []task.Spec{{Type: "a", Queue: "spread", RequestID: routertest.Asked}, {Type: "b", Queue: "spread", Key: "k"}}
 				s.Moved = func(uint32, task.Spec) bool { return false }
 				out, stamp, err := m.Enqueue(bg, named, routertest.Namespace, specs) // a goes to shard 1, b to shard 2
@@ -112,7 +112,7 @@ func TestVersionsOfRoutes(t *testing.T) {
 func TestMovedQueue(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		moved := forward.MovedTo(queues.Queue{Namespace: routertest.Namespace, Name: "one", Shard: 2, Config: task.QueueConfig{Version: 99}})
-		m.UseBroker(partialBroker{Script: s, errs: map[uint32]error{1: moved}})
+		fail(s, m, map[uint32]error{1: moved}, 0)
 		specs := []task.Spec{{Type: "a", Queue: "one"}, {Type: "b", Queue: "one"}}
 		out, stamp, err := m.Enqueue(bg, 1, routertest.Namespace, specs)
 		if got := s.Was(); got != "enqueue [a b] in 1, enqueue [a b] in 2" || err != nil || out[0].ID.Shard() != 2 || out[1].ID.Shard() != 2 ||
@@ -122,7 +122,7 @@ func TestMovedQueue(t *testing.T) {
 	})
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) { // found out slot by slot
 		moved := forward.MovedTo(queues.Queue{Namespace: routertest.Namespace, Name: "one", Shard: 2, Config: task.QueueConfig{Version: 99}})
-		m.UseBroker(partialBroker{Script: s, errs: map[uint32]error{1: moved}})
+		fail(s, m, map[uint32]error{1: moved}, 0)
 		m.Fleet.Queues["one"] = queues.Queue{Namespace: routertest.Namespace, Name: "one", Shard: 2, Config: task.QueueConfig{Version: 99}}
 		specs := []task.Spec{{Type: "a", Queue: "one"}, {Type: "b", Queue: "spread", Key: "k"}}
 		out, _, err := m.Enqueue(bg, 1, routertest.Namespace, specs)
@@ -180,26 +180,17 @@ func TestStampsOfMembers(t *testing.T) {
 	})
 }
 
-// countingControl is a system shard that counts the notifications that it takes.
-type countingControl struct {
-	routertest.FakeControl
-	taken *atomic.Int64
-}
-
-func (c countingControl) TakeNotifications(_ context.Context, ns string, notifications []*task.Notification) error {
-	if err := c.Check(); err != nil {
-		return err
-	}
-	c.taken.Add(int64(len(notifications)))
-	return nil
-}
-
 // Notifications whose answer was lost are sent again: the system shard ignores those taken before. Tasks are not.
 func TestResentMessages(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		var taken atomic.Int64
 		for _, m := range f.Nodes {
-			m.UseControl(countingControl{routertest.FakeControl{M: m}, &taken})
+			verbtest.On(m.Control, webhooks.TakeNotifications, func(_ context.Context, q webhooks.Notifications) (none verb.Nothing, err error) {
+				if err = (routertest.FakeControl{M: m}).Check(); err == nil {
+					taken.Add(int64(len(q.All)))
+				}
+				return none, err
+			})
 		}
 		lose := ""
 		f.Network = func(_, _ uint32, method string) routertest.Delivery {

@@ -37,11 +37,12 @@ func (f *Forwarder) Do(ctx context.Context, c verb.Call) error {
 }
 
 // Call runs a verb of a shard where the shard is led. If that is this node, it allocates nothing. Unlike Do, it does not check whether the
-// object of the request exists, and returns Moved as it is.
+// object of the request exists, and returns Moved as it is. If this node has lost the lead while the call waited, the call waits elsewhere
+// for the rest of its time.
 func Call[Req, Resp any](ctx context.Context, f *Forwarder, v *verb.Verb[Req, Resp], shard uint32, req Req) (Resp, error) {
 	began := time.Now()
 	if f.Leads(shard) {
-		out, err := v.CallHere(ctx, f.cfg.Parts, req)
+		out, err := CallLocal(ctx, f, v, req)
 		if err == nil || !retryElsewhere(v.Rule(), err) {
 			return out, err
 		}
@@ -52,15 +53,17 @@ func Call[Req, Resp any](ctx context.Context, f *Forwarder, v *verb.Verb[Req, Re
 	return c.Resp, err
 }
 
-// CallAway is Call for a shard that this node does not lead. It looks for the leader no longer than patience, if that is not 0.
-func CallAway[Req, Resp any](ctx context.Context, f *Forwarder, v *verb.Verb[Req, Resp], patience time.Duration, req Req) (Resp, error) {
+// CallLocal runs a verb on this node. It allocates nothing.
+func CallLocal[Req, Resp any](ctx context.Context, f *Forwarder, v *verb.Verb[Req, Resp], req Req) (Resp, error) {
+	return v.CallLocal(ctx, f.cfg.Parts, req)
+}
+
+// CallRemote is Call for a shard that this node does not lead. It looks for the leader no longer than patience, if that is not 0.
+func CallRemote[Req, Resp any](ctx context.Context, f *Forwarder, v *verb.Verb[Req, Resp], patience time.Duration, req Req) (Resp, error) {
 	c := v.Make(req)
 	err := f.seekFor(ctx, c, cmp.Or(patience, v.Rule().Patience))
 	return c.Resp, err
 }
-
-// Here runs the verbs of this node.
-func (f *Forwarder) Here() verb.Here { return f.cfg.Parts }
 
 // admit returns an error for a call that the shards' leaders could not handle, or that is about an object that cannot exist.
 func (f *Forwarder) admit(ctx context.Context, c verb.Call) (err error) {
@@ -101,8 +104,7 @@ func (f *Forwarder) onAllShards(ctx context.Context, c verb.Call) error {
 	parts := c.Split(len(shards), func(i int, request any) { request.(verb.AnyShard).SetShard(shards[i]) })
 	if _, ok := c.Answer().(verb.MayLack); ok {
 		out, err := verb.AskShards(ctx, shards, func(ctx context.Context, i int) (struct{}, error) {
-			return struct{}{},
-				f.atLeader(ctx, parts[i])
+			return struct{}{}, f.atLeader(ctx, parts[i])
 		})
 		if err == nil {
 			err = out.CheckAny(len(shards))

@@ -85,7 +85,7 @@ func TestListsOfAllShards(t *testing.T) {
 // A refusal is an answer: the leader does not run the call again.
 func TestRefusedVerbRunsOnce(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
-		verbtest.On(s.Answers, broker.OperateTask, func(context.Context, *broker.TaskCommand) (out broker.Shown[*broker.View], err error) {
+		verbtest.On(m.Broker, broker.OperateTask, func(context.Context, broker.TaskCommand) (out broker.Shown[*broker.View], err error) {
 			s.Note("cancel")
 			return out, task.Invalid("id", "is odd")
 		})

@@ -324,10 +324,10 @@ func TestCallsOnNodes(t *testing.T) {
 		_, err = safeAt.Call(bg, p, at(g.names[1]))
 		refusedWith(t, "at a node that refuses", err, task.ErrInvalidArgument)
 		_, err = safeAt.Call(bg, p, at(g.names[2]))
-		refusedWith(t, "at a node that is away", err, task.ErrUnavailable, `node n3 did not answer: refused`)
+		refusedWith(t, "at a node that is away", err, task.ErrUnavailable, `node "n3" did not answer: refused`)
 		g.network = refuse(errors.New("read: connection reset"), 3)
 		_, err = safeAt.Call(bg, p, at(g.names[2]))
-		same(t, "at a node that was asked", text(err), `node n3 did not answer: connection reset`)
+		same(t, "at a node that was asked", text(err), `node "n3" did not answer: connection reset`)
 		g.network = refuse(errNotSent, 3)
 
 		g.messages()

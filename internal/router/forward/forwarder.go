@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/pawlq/pawl/internal/cluster/queues"
+	"github.com/pawlq/pawl/internal/system/queues"
 	"github.com/pawlq/pawl/internal/verb"
 )
 
@@ -72,7 +72,7 @@ func New(cfg Config) *Forwarder {
 	f.Life.begin(cfg.Broker.Draining)
 	f.Leaders = Leaders{node: cfg.Node, broker: cfg.Broker, system: cfg.SystemLeader}
 	f.remoteCalls = remoteCalls{life: &f.Life, leaders: &f.Leaders, ask: f.leaderByOthers}
-	Verbs.On(f, cfg.Parts)
+	Verbs.Serve(f, cfg.Parts)
 	return f
 }
 

@@ -15,9 +15,9 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
-	"github.com/pawlq/pawl/internal/cluster/queues"
-	"github.com/pawlq/pawl/internal/cluster/schedules"
 	"github.com/pawlq/pawl/internal/router/forward"
+	"github.com/pawlq/pawl/internal/system/queues"
+	"github.com/pawlq/pawl/internal/system/schedules"
 	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
@@ -101,14 +101,14 @@ func inGroup(t *testing.T, n int, test func(g *group)) {
 func newPeer(g *group, number uint32, all []uint32) *peer {
 	p := &peer{g: g, number: number, drain: make(chan struct{}), leads: map[uint32]uint32{}, shards: []uint32{1},
 		replicas: map[uint32][]uint32{forward.SystemShard: all, 1: all}, verbs: verbtest.Answers{}, control: verbtest.Answers{}}
-	verbtest.OnSystem(p.control, cluster.HasShard, func(_ context.Context, id uint32) (bool, error) { return p.hasShard(id) })
-	verbtest.OnSystem(p.control, schedules.Find, func(ctx context.Context, q schedules.Place) (schedules.Home, error) {
+	verbtest.On(p.control, cluster.HasShard, func(_ context.Context, id uint32) (bool, error) { return p.hasShard(id) })
+	verbtest.On(p.control, schedules.Find, func(ctx context.Context, q schedules.Place) (schedules.Home, error) {
 		return p.home(ctx, q.Namespace, q.Name)
 	})
 	p.parts = &verb.Parts{}
-	broker.Verbs.By(p.verbs, p.parts)
+	broker.Verbs.ServeBy(p.verbs, p.parts)
 	cluster.ServeBy(p.control, p.parts)
-	jobs.On(p, p.parts)
+	jobs.Serve(p, p.parts)
 	p.Forwarder = forward.New(forward.Config{Node: number, Parts: p.parts, Broker: peerBroker{p}, Map: peerMap{p}, Peers: peerNetwork{p},
 		NotSent: func(err error) bool { return errors.Is(err, errNotSent) }, SystemLeader: func() uint32 {
 			return locked(g, func() uint32 { return p.system })
@@ -145,16 +145,11 @@ var (
 	})
 	safeAt = verb.New(&jobs, verb.Rule{Name: "safe-at", Where: verb.Node, Idempotent: true},
 		func(p *peer, ctx context.Context, j jobAt) (string, error) { return p.runJob(ctx, "safe", j.Job) })
-	safeEach = verb.New(&jobs, verb.Rule{Name: "safe-each", Where: verb.EachNode, Idempotent: true, Patience: 3 * time.Second},
-		func(p *peer, ctx context.Context, j job) (out verb.Sum[[]string], err error) {
+	safeEach = verb.NewSum(&jobs, verb.Rule{Name: "safe-each", Patience: 3 * time.Second},
+		func(p *peer, ctx context.Context, j job) ([]string, error) {
 			did, err := p.runJob(ctx, "safe", j)
-			return verb.Sum[[]string]{Value: []string{did}}, err
-		}).Merged(func(_ *job, parts []verb.Sum[[]string]) (sum verb.Sum[[]string], _ error) {
-		for _, p := range parts {
-			sum.Value = append(sum.Value, p.Value...)
-		}
-		return sum, nil
-	})
+			return []string{did}, err
+		}, verb.Concat)
 	safeAny = verb.New(&jobs, verb.Rule{Name: "safe-any", Where: verb.Replica, Idempotent: true},
 		func(p *peer, ctx context.Context, j job) (string, error) { return p.runJob(ctx, "safe", j) })
 )
@@ -182,7 +177,7 @@ func (c caller) WithPatience(d time.Duration) caller {
 func (c caller) Call(ctx context.Context, j job) (string, error) {
 	switch {
 	case c.patience > 0:
-		return forward.CallAway(ctx, c.p.Forwarder, c.verb, c.patience, j)
+		return forward.CallRemote(ctx, c.p.Forwarder, c.verb, c.patience, j)
 	case j.Wait == 0:
 		return forward.Call(ctx, c.p.Forwarder, c.verb, j.Shard, j)
 	}

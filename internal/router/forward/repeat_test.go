@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/router/routertest"
+	"github.com/pawlq/pawl/internal/system/queues"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
@@ -98,13 +98,13 @@ func TestVerbFailsLocally(t *testing.T) {
 		g.lead(1, 2)
 		g.knows(1, 1)
 		runs, fails := 0, error(nil)
-		verbtest.On(g.nodes[1].verbs, broker.ShowSchedule, func(context.Context, *broker.AtHome) (out broker.Shown[*broker.ScheduleView],
+		verbtest.On(g.nodes[1].verbs, broker.ShowSchedule, func(context.Context, broker.AtHome) (out broker.Shown[*broker.ScheduleView],
 			err error) {
 			runs++
 			g.knows(1, 2)
 			return out, fails
 		})
-		verbtest.On(g.nodes[2].verbs, broker.ShowSchedule, func(context.Context, *broker.AtHome) (out broker.Shown[*broker.ScheduleView],
+		verbtest.On(g.nodes[2].verbs, broker.ShowSchedule, func(context.Context, broker.AtHome) (out broker.Shown[*broker.ScheduleView],
 			err error) {
 			out.View = &broker.ScheduleView{}
 			return out, nil
@@ -172,8 +172,8 @@ func TestNodeCannotRunCall(t *testing.T) {
 		newer := verb.New(&some, verb.Rule{Name: "new", Idempotent: true}, func(*peer, context.Context, job) (string, error) {
 			return "new", nil
 		})
-		some.On(g.nodes[1], g.nodes[1].parts)
-		some.On(g.nodes[3], g.nodes[3].parts)
+		some.Serve(g.nodes[1], g.nodes[1].parts)
+		some.Serve(g.nodes[3], g.nodes[3].parts)
 		got, err := newer.Call(bg, g.nodes[1], one)
 		same(t, "answer", got, "new")
 		same(t, "error", text(err), "")
@@ -183,9 +183,9 @@ func TestNodeCannotRunCall(t *testing.T) {
 		nobody := verb.New(&none, verb.Rule{Name: "newer", Idempotent: true}, func(*peer, context.Context, job) (string, error) {
 			return "", &broker.NotLeader{Shard: 1}
 		})
-		none.On(g.nodes[1], g.nodes[1].parts)
+		none.Serve(g.nodes[1], g.nodes[1].parts)
 		_, err = nobody.Call(ctx, g.nodes[1], one)
-		refusedWith(t, "call that nobody knows", err, task.ErrUnavailable, `node n2 does not answer (it does not know the call "newer")`)
+		refusedWith(t, "call that nobody knows", err, task.ErrUnavailable, `node "n2" does not answer (it does not know the call "newer")`)
 		same(t, "unknown", errors.Is(err, broker.ErrUnknown), false)
 	})
 }
@@ -243,7 +243,7 @@ func TestWaitingVerb(t *testing.T) {
 		g.knows(1, 1)
 		var waits []time.Duration
 		for n, p := range g.nodes {
-			verbtest.On(p.verbs, broker.ShowOperation, func(_ context.Context, q *broker.OperationWait) (out broker.Shown[broker.OperationView],
+			verbtest.On(p.verbs, broker.ShowOperation, func(_ context.Context, q broker.OperationWait) (out broker.Shown[broker.OperationView],
 				err error) {
 				waits = append(waits, q.Wait)
 				if n == 1 {

@@ -159,8 +159,8 @@ func TestCallWithoutLeader(t *testing.T) {
 		if !ok || e.Code != task.CodeUnavailable || errors.Is(err, broker.ErrUnknown) || e.RetryAfter == 0 {
 			t.Fatalf("Enqueue without a leader: %v, want unavailable with a retry time", err)
 		}
-		for _, want := range []string{"shard 1", "no leader", "node n1 knows no leader", "node n2 knows no leader",
-			"node n3 does not answer (not sent)"} {
+		for _, want := range []string{"shard 1", "no leader", `node "n1" knows no leader`, `node "n2" knows no leader`,
+			`node "n3" does not answer (not sent)`} {
 			if !strings.Contains(e.Message, want) {
 				t.Errorf("error %q lacks %q", e.Message, want)
 			}

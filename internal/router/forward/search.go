@@ -226,7 +226,7 @@ func (s *search) refusal(ctx context.Context) *task.Error {
 func (f *Forwarder) nodeName(number uint32) string {
 	for _, n := range f.cfg.Map.Nodes() {
 		if n.Number == number {
-			return "node " + n.Name
+			return verb.NodeText(n.Name)
 		}
 	}
 	return fmt.Sprintf("node number %d", number)

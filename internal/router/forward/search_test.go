@@ -123,7 +123,7 @@ func TestSearchPauses(t *testing.T) {
 		began := time.Now()
 		_, err := p.once.Call(bg, one)
 		refusedWith(t, "call without a leader", err, task.ErrUnavailable,
-			"shard 1 has no leader that answered: node n2 knows no leader; node n3 knows no leader")
+			`shard 1 has no leader that answered: node "n2" knows no leader; node "n3" knows no leader`)
 		same(t, "time", time.Since(began), forward.SearchTime)
 		most, shorter := 10*time.Millisecond, false
 		for i := range asked[1:] {
@@ -154,7 +154,7 @@ func TestSearchEnds(t *testing.T) {
 			defer cancel()
 			_, err := p.once.Call(ctx, one)
 			refusedWith(t, "call with a deadline", err, task.ErrUnavailable,
-				"shard 1 has no leader that answered within the caller's deadline: node n2 ")
+				`shard 1 has no leader that answered within the caller's deadline: node "n2" `)
 			same(t, fmt.Sprintf("messages within %s", c.deadline), g.messages(), c.messages)
 			if time.Since(began) > 10*time.Millisecond || ctx.Err() != nil {
 				t.Errorf("a call with %s of time ended after %s", c.deadline, time.Since(began))
@@ -190,7 +190,7 @@ func TestSearchEnds(t *testing.T) {
 		began := time.Now()
 		time.AfterFunc(2*time.Second, p.Close)
 		_, err := p.once.Call(bg, one)
-		refusedWith(t, "call at a node that stops", err, task.ErrUnavailable, "no leader that answered, and this node is stopping: node n2 ")
+		refusedWith(t, "call at a node that stops", err, task.ErrUnavailable, `no leader that answered, and this node is stopping: node "n2" `)
 		same(t, "time until the node stops", time.Since(began), 2*time.Second)
 		g.messages()
 		_, err = p.once.Call(bg, one)
@@ -326,10 +326,10 @@ func TestErrorListsAnswers(t *testing.T) {
 		g.fails(3, &broker.NotLeader{Shard: 1, Node: 4})
 		g.network = refuse(fmt.Errorf("call node 4: tls: %w", fmt.Errorf("%w: %s", errNotSent, strings.Repeat("x", 300))), 4)
 		_, err := p.once.Call(bg, one)
-		long := "node n4 does not answer (" + strings.Repeat("x", 200-len("does not answer ("))
+		long := `node "n4" does not answer (` + strings.Repeat("x", 200-len("does not answer ("))
 		refusedWith(t, "call without a leader", err, task.ErrUnavailable, "shard 1 has no leader that answered: ",
-			"node n1 knows no leader", "node n2 says node number 9 leads", "node n3 says node n4 leads", "node number 9 does not answer (refused)",
-			long)
+			`node "n1" knows no leader`, `node "n2" says node number 9 leads`, `node "n3" says node "n4" leads`,
+			"node number 9 does not answer (refused)", long)
 		same(t, "answers", strings.Count(err.Error(), "; "), 4)
 		same(t, "the long one is cut", strings.Contains(err.Error(), long+"x"), false)
 		var none *forward.NoLeader
@@ -349,6 +349,6 @@ func TestErrorListsAnswers(t *testing.T) {
 		g.fails(1, &broker.NotLeader{})
 		_, err = p.once.Call(ctx, job{})
 		refusedWith(t, "call without a system shard", err, task.ErrUnavailable,
-			"the system shard has no leader that answered within the caller's deadline: node n2 does not answer (refused); node n1 ")
+			`the system shard has no leader that answered within the caller's deadline: node "n2" does not answer (refused); node "n1" `)
 	})
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster/schedules"
 	"github.com/pawlq/pawl/internal/router/forward"
+	"github.com/pawlq/pawl/internal/system/schedules"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -150,7 +150,7 @@ func TestLocalCallAllocatesNothing(t *testing.T) {
 		double := verb.New(&table, verb.Rule{Name: "double"}, func(_ *peer, _ context.Context, j job) (int, error) {
 			return 2 * int(j.Wait), nil
 		})
-		table.On(p, p.parts)
+		table.Serve(p, p.parts)
 		allocs := testing.AllocsPerRun(100, func() {
 			if got, err := forward.Call(bg, p.Forwarder, double, 1, job{1, 21}); got != 42 || err != nil {
 				t.Errorf("double = %d, %v", got, err)
@@ -175,7 +175,7 @@ func TestUnencodableRequest(t *testing.T) {
 			return "ran", nil
 		})
 		for _, p := range g.nodes {
-			table.On(p, p.parts)
+			table.Serve(p, p.parts)
 		}
 		_, err := odd.Call(bg, g.nodes[1], unencodable{one, make(chan int)})
 		if !strings.HasPrefix(text(err), "odd for node 2: ") || errors.Is(err, broker.ErrUnknown) || g.messages() != "" {

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster/queues"
-	"github.com/pawlq/pawl/internal/cluster/schedules"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/router/routertest"
+	"github.com/pawlq/pawl/internal/system/queues"
+	"github.com/pawlq/pawl/internal/system/schedules"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
@@ -74,7 +74,7 @@ func TestShardOfName(t *testing.T) {
 
 		there.home = lives(9, task.NotFound("schedule", "hourly"))
 		has, fails := uint32(3), map[uint32]error{}
-		verbtest.On(there.verbs, broker.ShowSchedule, func(ctx context.Context, q *broker.AtHome) (out broker.Shown[*broker.ScheduleView],
+		verbtest.On(there.verbs, broker.ShowSchedule, func(ctx context.Context, q broker.AtHome) (out broker.Shown[*broker.ScheduleView],
 			err error) {
 			if q.Namespace != "a" || q.Name != "hourly" || !task.ScopeOf(ctx).All() {
 				t.Errorf("asked shard %d for %s/%s in scope %v", q.Shard, q.Namespace, q.Name, task.ScopeOf(ctx))
@@ -115,7 +115,7 @@ func TestCallByName(t *testing.T) {
 			g.lead(shard, 1)
 		}
 		var got []uint32
-		verbtest.On(p.verbs, broker.ShowSchedule, func(_ context.Context, q *broker.AtHome) (out broker.Shown[*broker.ScheduleView], err error) {
+		verbtest.On(p.verbs, broker.ShowSchedule, func(_ context.Context, q broker.AtHome) (out broker.Shown[*broker.ScheduleView], err error) {
 			got = append(got, q.Shard)
 			return out, nil
 		})
@@ -199,7 +199,7 @@ func TestMovedQueueIsLearned(t *testing.T) {
 		p := g.nodes[1]
 		g.lead(1, 1)
 		moved := forward.MovedTo(queues.Queue{Namespace: "a", Name: "q", Shard: 4, Moved: 3, Own: true, Config: task.QueueConfig{Version: 9}})
-		verbtest.On(p.verbs, broker.OperateTask, func(context.Context, *broker.TaskCommand) (out broker.Shown[*broker.View], err error) {
+		verbtest.On(p.verbs, broker.OperateTask, func(context.Context, broker.TaskCommand) (out broker.Shown[*broker.View], err error) {
 			return out, errors.Join(moved)
 		})
 		_, err := broker.OperateTask.Call(bg, p, broker.TaskCommand{OnTask: broker.OnTask{ID: task.NewID(1, 1, 1)}})

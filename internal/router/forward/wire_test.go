@@ -11,9 +11,9 @@ import (
 	"github.com/fxamacker/cbor/v2"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/router/routertest"
+	"github.com/pawlq/pawl/internal/system/queues"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -21,15 +21,7 @@ import (
 // All fields of the broker's types arrive at the other node, including ones added later.
 func TestAllFieldsRoundTrip(t *testing.T) {
 	routertest.InFleet(t, 1, func(f *routertest.Fleet) {
-		for _, name := range f.Nodes[1].Parts.Names() {
-			make := func() verb.Call { return f.Nodes[1].Parts.Named(name) }
-			routertest.RoundTrips(t, name+" request", routertest.Request(make))
-			routertest.RoundTrips(t, name+" answer", routertest.Answer(make, func(t *testing.T, raw []byte) {
-				if f, err := forward.ReadFault(raw); f != nil || err != nil {
-					t.Errorf("no error was decoded as %v, %v", f, err)
-				}
-			}))
-		}
+		routertest.VerbsRoundTrip(t, f.Nodes[1].Parts)
 	})
 }
 

@@ -7,18 +7,43 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/router"
+	"github.com/pawlq/pawl/internal/router/claim"
+	"github.com/pawlq/pawl/internal/router/enqueue"
 	"github.com/pawlq/pawl/internal/router/forward"
+	"github.com/pawlq/pawl/internal/system/queues"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
-// FakeBroker is a node's broker. The tests do not use the methods that it lacks.
-type FakeBroker struct {
-	Broker
-	M *Member
+// FakeBroker is a node's broker.
+type FakeBroker struct{ M *Member }
+
+// answers returns its answers to the verbs that most tests use.
+func (b FakeBroker) answers() verbtest.Answers {
+	on := verbtest.Answers{}
+	verbtest.On(on, enqueue.EnqueueTasks, b.enqueue)
+	verbtest.On(on, enqueue.ShowTask, b.showTask)
+	verbtest.On(on, claim.ClaimTasks, b.claim)
+	verbtest.On(on, claim.AwaitLocal, func(ctx context.Context, q claim.Claiming) (none verb.Nothing, err error) {
+		return none, b.await(ctx, q.Shard, q.Call)
+	})
+	verbtest.On(on, claim.AwaitTasks, func(ctx context.Context, q claim.Claiming) (bool, error) { return claim.AwaitFor(ctx, q, b.await) })
+	verbtest.On(on, claim.SettleClaims, b.settle)
+	verbtest.On(on, router.PeekTask, b.peek)
+	verbtest.On(on, router.ReadStatus, b.readStatus)
+	verbtest.On(on, router.CountQueues, b.countQueues)
+	verbtest.On(on, broker.OperateTask, b.operate)
+	verbtest.On(on, broker.CloseBreakers, b.closeBreakers)
+	verbtest.On(on, broker.PurgeQueue, func(context.Context, broker.QueueCommand) (broker.BulkDone, error) { panic("planted") })
+	verbtest.On(on, broker.CopyQueues, b.copyQueues)
+	verbtest.On(on, broker.ListGroups, b.listGroups)
+	verbtest.On(on, broker.ListOperations, b.listOperations)
+	verbtest.On(on, broker.ExplainTask, b.explain)
+	verbtest.On(on, broker.ExplainQueue, b.explainQueue)
+	return on
 }
 
 // begin takes the fleet's lock, if the node leads the shard.
@@ -61,34 +86,35 @@ func (b FakeBroker) Leader(id uint32) (node, term, index uint64) {
 
 func (b FakeBroker) Draining() <-chan struct{} { return b.M.Drain }
 
-func (b FakeBroker) Enqueue(ctx context.Context, id uint32, ns string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
-	for _, spec := range specs { // as broker.EnsureQueue would report
+func (b FakeBroker) enqueue(ctx context.Context, q enqueue.Enqueueing) (out enqueue.TasksEnqueued, err error) {
+	for _, spec := range q.Specs { // as broker.EnsureQueue would report
 		b.M.mu.Lock()
 		to, elsewhere := b.M.EnqueueIn[spec.Queue]
 		b.M.mu.Unlock()
 		if elsewhere && to == 0 {
-			to = 3 - id // always the other one
+			to = 3 - q.Shard // always the other one
 		}
-		if elsewhere && to != id {
-			return nil, broker.Stamp{}, forward.MovedTo(queues.Queue{Namespace: ns, Name: spec.Queue, Shard: to,
+		if elsewhere && to != q.Shard {
+			return out, forward.MovedTo(queues.Queue{Namespace: q.Namespace, Name: spec.Queue, Shard: to,
 				Config: task.QueueConfig{Version: 9}})
 		}
 	}
-	s, err := b.begin(ctx, id)
+	s, err := b.begin(ctx, q.Shard)
 	if err != nil {
-		return nil, broker.Stamp{}, err
+		return out, err
 	}
 	defer b.M.Fleet.mu.Unlock()
-	out := make([]broker.Enqueued, len(specs))
-	for i := range specs {
-		if specs[i].Type == "bad" {
-			out[i].Err = task.Invalid("type", "is bad")
+	out.Out = make([]broker.Enqueued, len(q.Specs))
+	for i, spec := range q.Specs {
+		if spec.Type == "bad" {
+			out.Out[i].Err = task.Invalid("type", "is bad")
 			continue
 		}
-		out[i].ID, out[i].State = s.Add(), task.Ready
+		out.Out[i].ID, out.Out[i].State = s.Add(), task.Ready
 	}
+	out.At = s.stamp()
 	s.Tell()
-	return out, s.stamp(), nil
+	return out, nil
 }
 
 // Add adds a ready task.
@@ -112,32 +138,31 @@ func (s *Shard) token(id task.ID) task.Token {
 	return task.Token{Epoch: 1, Fence: s.Tasks[id].Fence, Nonce: 7}
 }
 
-func (b FakeBroker) Claim(ctx context.Context, id uint32, c broker.ClaimCall, wait time.Duration) (got []broker.Claimed,
-	at broker.Stamp, err error) {
-	timer := time.NewTimer(wait)
+func (b FakeBroker) claim(ctx context.Context, q claim.Claiming) (out claim.TasksClaimed, err error) {
+	timer := time.NewTimer(q.Wait)
 	defer timer.Stop()
 	for {
-		s, err := b.begin(ctx, id)
+		s, err := b.begin(ctx, q.Shard)
 		if err != nil {
-			return nil, at, err
+			return out, err
 		}
-		at, got = s.stamp(), s.claim(c)
+		out.At, out.Out = s.stamp(), s.claim(q.Call)
 		changed := s.changed
 		b.M.Fleet.mu.Unlock()
-		if len(got) > 0 && b.M.Fleet.OnClaim != nil {
+		if len(out.Out) > 0 && b.M.Fleet.OnClaim != nil {
 			b.M.Fleet.OnClaim()
 		}
-		if len(got) > 0 || wait == 0 {
-			return got, at, nil
+		if len(out.Out) > 0 || q.Wait == 0 {
+			return out, nil
 		}
 		select {
 		case <-changed:
 		case <-timer.C:
-			return nil, at, nil
+			return out, nil
 		case <-b.M.Drain:
-			return nil, at, nil
+			return out, nil
 		case <-ctx.Done():
-			return nil, at, ctx.Err()
+			return out, ctx.Err()
 		}
 	}
 }
@@ -166,7 +191,7 @@ func (s *Shard) claim(c broker.ClaimCall) (got []broker.Claimed) {
 	return got
 }
 
-func (b FakeBroker) Await(ctx context.Context, id uint32, c broker.ClaimCall) error {
+func (b FakeBroker) await(ctx context.Context, id uint32, c broker.ClaimCall) error {
 	for {
 		s, err := b.begin(ctx, id)
 		if err != nil {
@@ -188,22 +213,22 @@ func (b FakeBroker) Await(ctx context.Context, id uint32, c broker.ClaimCall) er
 	}
 }
 
-func (b FakeBroker) Settle(ctx context.Context, id uint32, calls []broker.Settle) ([]broker.Settled, broker.Stamp, error) {
-	s, err := b.begin(ctx, id)
+func (b FakeBroker) settle(ctx context.Context, q claim.Settling) (out claim.ClaimsSettled, err error) {
+	s, err := b.begin(ctx, q.Shard)
 	if err != nil {
-		return nil, broker.Stamp{}, err
+		return out, err
 	}
 	defer b.M.Fleet.mu.Unlock()
-	out := make([]broker.Settled, len(calls))
-	for i, c := range calls {
+	out.Out, out.At = make([]broker.Settled, len(q.Calls)), s.stamp()
+	for i, c := range q.Calls {
 		t := s.Tasks[c.Hold.ID]
 		switch {
 		case t == nil:
-			out[i].Err = task.NotFound("task", c.Hold.ID.String())
+			out.Out[i].Err = task.NotFound("task", c.Hold.ID.String())
 		case t.State != task.Claimed || t.Fence != c.Hold.Token.Fence:
-			out[i].Err = &task.Error{Code: task.CodeStaleClaim, Reason: task.StaleExpired}
+			out.Out[i].Err = &task.Error{Code: task.CodeStaleClaim, Reason: task.StaleExpired}
 		case c.Verb == broker.GiveBack && t.repeated:
-			out[i].Err = &task.Error{Code: task.CodeWrongState}
+			out.Out[i].Err = &task.Error{Code: task.CodeWrongState}
 		case c.Verb == broker.Ack:
 			t.State, t.Outcome = task.Succeeded, task.StaleCompleted
 		default:
@@ -211,13 +236,13 @@ func (b FakeBroker) Settle(ctx context.Context, id uint32, calls []broker.Settle
 			t.Released++
 			s.Ready++
 		}
-		out[i].State = task.Ready
+		out.Out[i].State = task.Ready
 		if t != nil {
-			out[i].State = t.State
+			out.Out[i].State = t.State
 		}
 	}
 	s.Tell()
-	return out, s.stamp(), nil
+	return out, nil
 }
 
 // show returns a task as a view.
@@ -229,127 +254,118 @@ func (s *Shard) show(id task.ID) (*broker.View, error) {
 	return &broker.View{Envelope: &schema.Envelope{ID: id}, Exec: &schema.Exec{State: t.State, Fence: t.Fence}}, nil
 }
 
-func (b FakeBroker) Task(ctx context.Context, _ string, id task.ID, wait time.Duration) (*broker.View, broker.Stamp, error) {
-	timer := time.NewTimer(wait)
+func (b FakeBroker) showTask(ctx context.Context, q enqueue.TaskWait) (out broker.Shown[*broker.View], err error) {
+	timer := time.NewTimer(q.Wait)
 	defer timer.Stop()
 	for {
-		s, err := b.begin(ctx, id.Shard())
+		s, err := b.begin(ctx, q.ID.Shard())
 		if err != nil {
-			return nil, broker.Stamp{}, err
+			return out, err
 		}
-		v, err := s.show(id)
-		changed, at := s.changed, s.stamp()
+		out.View, err = s.show(q.ID)
+		out.At = s.stamp()
+		changed := s.changed
 		b.M.Fleet.mu.Unlock()
-		if err != nil || v.Exec.State.Ended() || wait == 0 {
-			return v, at, err
+		if err != nil || out.View.Exec.State.Ended() || q.Wait == 0 {
+			return out, err
 		}
 		select {
 		case <-changed:
 		case <-timer.C:
-			return v, at, nil
+			return out, nil
 		case <-b.M.Drain:
-			return v, at, nil
+			return out, nil
 		case <-ctx.Done():
-			return nil, at, ctx.Err()
+			return out, ctx.Err()
 		}
 	}
 }
 
-func (b FakeBroker) Peek(_ context.Context, _ string, id task.ID) (*broker.View, broker.Stamp, time.Duration, error) {
+func (b FakeBroker) peek(_ context.Context, q broker.Explained) (out router.TaskPeeked, err error) {
 	b.M.Fleet.mu.Lock()
 	defer b.M.Fleet.mu.Unlock()
-	s := b.M.Fleet.Shards[id.Shard()]
+	s := b.M.Fleet.Shards[q.ID.Shard()]
 	if s == nil || !slices.Contains(s.Replicas, b.M.Number) {
-		return nil, broker.Stamp{}, 0, &broker.NotLeader{Shard: id.Shard()}
+		return out, &broker.NotLeader{Shard: q.ID.Shard()}
 	}
-	v, err := s.show(id)
-	return v, s.stamp(), time.Second, err
+	out.View, err = s.show(q.ID)
+	out.At, out.Age = s.stamp(), time.Second
+	return out, err
 }
 
-// Do answers the verbs that the tests use.
-func (b FakeBroker) Do(ctx context.Context, c verb.Call) error {
-	on := verbtest.Answers{}
-	verbtest.On(on, broker.OperateTask, func(ctx context.Context, q *broker.TaskCommand) (out broker.Shown[*broker.View], err error) {
-		if q.Verb == broker.Retry {
-			return out, forward.MovedTo(queues.Queue{Name: "q", Shard: 2})
-		}
-		out.View, out.At, err = b.cancel(ctx, q.ID)
-		return out, err
-	})
-	verbtest.On(on, broker.CloseBreakers, func(ctx context.Context, q *broker.BreakersOf) (out broker.BreakersClosed, err error) {
-		s, err := b.begin(ctx, q.Shard)
-		if err != nil {
-			return out, err
-		}
-		defer b.M.Fleet.mu.Unlock()
-		out.Closed, out.At = 1, s.stamp()
-		return out, nil
-	})
-	verbtest.On(on, broker.PurgeQueue, func(context.Context, *broker.QueueCommand) (broker.BulkDone, error) { panic("planted") })
-	verbtest.On(on, broker.CopyQueues, func(ctx context.Context, q *broker.QueueCopies) (broker.Nothing, error) {
-		s, err := b.begin(ctx, q.Shard)
-		if err == nil {
-			s.made += len(q.Configs)
-			b.M.Fleet.mu.Unlock()
-		}
-		return broker.Nothing{}, err
-	})
-	verbtest.On(on, broker.ListGroups, func(ctx context.Context, q *broker.GroupList) (out broker.Paged[broker.GroupPage], err error) {
-		s, err := b.begin(ctx, q.Shard)
-		if err != nil {
-			return out, err
-		}
-		defer b.M.Fleet.mu.Unlock()
-		out.Page.Groups, out.At = []*broker.GroupView{{ID: b.M.Fleet.Groups[q.Shard]}}, s.stamp()
-		return out, nil
-	})
-	verbtest.On(on, broker.ListOperations, func(ctx context.Context, q *broker.OperationList) (out broker.Paged[broker.OperationPage],
-		err error) {
-		s, err := b.begin(ctx, q.Shard)
-		if err == nil {
-			out.At = s.stamp()
-			b.M.Fleet.mu.Unlock()
-		}
-		return out, err
-	})
-	verbtest.On(on, broker.ExplainTask, b.explain)
-	verbtest.On(on, broker.ExplainQueue, b.explainQueue)
-	return on.Do(ctx, c)
-}
-
-func (b FakeBroker) cancel(ctx context.Context, id task.ID) (*broker.View, broker.Stamp, error) {
-	s, err := b.begin(ctx, id.Shard())
+func (b FakeBroker) operate(ctx context.Context, q broker.TaskCommand) (out broker.Shown[*broker.View], err error) {
+	if q.Verb == broker.Retry {
+		return out, forward.MovedTo(queues.Queue{Name: "q", Shard: 2})
+	}
+	s, err := b.begin(ctx, q.ID.Shard())
 	if err != nil {
-		return nil, broker.Stamp{}, err
+		return out, err
 	}
 	defer b.M.Fleet.mu.Unlock()
-	t := s.Tasks[id]
+	out.At = s.stamp()
+	t := s.Tasks[q.ID]
 	if t == nil {
-		return nil, s.stamp(), task.NotFound("task", id.String())
+		return out, task.NotFound("task", q.ID.String())
 	}
 	lost := t.State == task.Claimed
 	t.State, t.Outcome = task.Cancelled, task.StaleCancelled
 	s.Tell()
 	if lost {
-		b.M.lost(broker.Lost{ID: id, Token: s.token(id), Reason: task.StaleCancelled})
+		b.M.lost(broker.Lost{ID: q.ID, Token: s.token(q.ID), Reason: task.StaleCancelled})
 	}
-	v, err := s.show(id)
-	return v, s.stamp(), err
+	out.View, err = s.show(q.ID)
+	return out, err
 }
 
-// QueueCounts reports the totals of the member for each shard that it leads or has led.
-func (b FakeBroker) QueueCounts(context.Context, broker.CountsQuery, time.Duration) (out []verb.OfShard[[]broker.QueueCount], err error) {
+func (b FakeBroker) closeBreakers(ctx context.Context, q broker.BreakersOf) (out broker.BreakersClosed, err error) {
+	s, err := b.begin(ctx, q.Shard)
+	if err == nil {
+		out.Closed, out.At = 1, s.stamp()
+		b.M.Fleet.mu.Unlock()
+	}
+	return out, err
+}
+
+func (b FakeBroker) copyQueues(ctx context.Context, q broker.QueueCopies) (none verb.Nothing, err error) {
+	s, err := b.begin(ctx, q.Shard)
+	if err == nil {
+		s.made += len(q.Configs)
+		b.M.Fleet.mu.Unlock()
+	}
+	return none, err
+}
+
+func (b FakeBroker) listGroups(ctx context.Context, q broker.GroupList) (out broker.Paged[broker.GroupPage], err error) {
+	s, err := b.begin(ctx, q.Shard)
+	if err == nil {
+		out.Page.Groups, out.At = []*broker.GroupView{{ID: b.M.Fleet.Groups[q.Shard]}}, s.stamp()
+		b.M.Fleet.mu.Unlock()
+	}
+	return out, err
+}
+
+func (b FakeBroker) listOperations(ctx context.Context, q broker.OperationList) (out broker.Paged[broker.OperationPage], err error) {
+	s, err := b.begin(ctx, q.Shard)
+	if err == nil {
+		out.At = s.stamp()
+		b.M.Fleet.mu.Unlock()
+	}
+	return out, err
+}
+
+// countQueues reports the totals of the member for each shard that it leads or has led.
+func (b FakeBroker) countQueues(context.Context, broker.CountsQuery) (out verb.Sum[[]verb.OfShard[[]broker.QueueCount]], _ error) {
 	for _, of := range b.reported() {
-		out = append(out, verb.OfShard[[]broker.QueueCount]{Shard: of.Shard, Term: of.Term, Value: b.M.Totals})
+		out.Value = append(out.Value, verb.OfShard[[]broker.QueueCount]{Shard: of.Shard, Term: of.Term, Value: b.M.Totals})
 	}
 	return out, nil
 }
 
-// NamespaceStatus reports, in each shard that the member leads or has led, as many ready tasks as the member's number.
-func (b FakeBroker) NamespaceStatus(context.Context, string, time.Duration) (out []verb.OfShard[broker.NamespaceStatus], err error) {
+// readStatus reports, in each shard that the member leads or has led, as many ready tasks as the member's number.
+func (b FakeBroker) readStatus(context.Context, router.StatusOf) (out verb.Sum[[]verb.OfShard[broker.NamespaceStatus]], _ error) {
 	for _, of := range b.reported() {
 		of.Value = broker.NamespaceStatus{Ready: int64(b.M.Number), Queues: []string{"spread"}, Idle: b.M.Totals}
-		out = append(out, of)
+		out.Value = append(out.Value, of)
 	}
 	return out, nil
 }
@@ -369,7 +385,7 @@ func (b FakeBroker) reported() (out []verb.OfShard[broker.NamespaceStatus]) {
 // newTerm is the term of the present leaders.
 const newTerm = 9
 
-func (b FakeBroker) explain(ctx context.Context, q *broker.Explained) (out broker.Explains[*broker.Explanation], err error) {
+func (b FakeBroker) explain(ctx context.Context, q broker.Explained) (out broker.Explains[*broker.Explanation], err error) {
 	s, err := b.begin(ctx, q.ID.Shard())
 	if err != nil {
 		return out, err
@@ -387,7 +403,7 @@ func (b FakeBroker) explain(ctx context.Context, q *broker.Explained) (out broke
 	return out, nil
 }
 
-func (b FakeBroker) explainQueue(ctx context.Context, q *broker.OnQueue) (out broker.Explains[*broker.QueueExplanation], err error) {
+func (b FakeBroker) explainQueue(ctx context.Context, q broker.OnQueue) (out broker.Explains[*broker.QueueExplanation], err error) {
 	s, err := b.begin(ctx, q.Shard)
 	if err != nil {
 		return out, err

@@ -11,12 +11,13 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
-	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/router"
 	"github.com/pawlq/pawl/internal/stats"
+	"github.com/pawlq/pawl/internal/system/queues"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
+	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
 // Fleet is a number of nodes, each with a router over a fake broker, and shards whose state they share, in place of Raft. Its fields make
@@ -91,9 +92,10 @@ type Member struct {
 
 	Registry *registry.Registry
 	Recorder *stats.Recorder
-	broker   struct{ Broker }
-	control  struct{ Control }
 	peers    struct{ router.Peers }
+
+	// Broker and Control answer the verbs of the node's broker and of the system shard. A test may replace answers before the first call.
+	Broker, Control verbtest.Answers
 
 	mu           sync.Mutex
 	watches      map[*fakeWatch]bool
@@ -104,12 +106,6 @@ type Member struct {
 	MapAge       time.Duration
 	SystemLeader uint32 // as far as it knows; 0: it knows none
 }
-
-// UseBroker replaces the broker of a node. Call it before the node gets any calls.
-func (m *Member) UseBroker(b Broker) { m.broker.Broker = b }
-
-// UseControl replaces the node's access to the system shard.
-func (m *Member) UseControl(c Control) { m.control.Control = c }
 
 // UsePeers replaces the node's connections to the other nodes.
 func (m *Member) UsePeers(p router.Peers) { m.peers.Peers = p }
@@ -166,16 +162,14 @@ func InFleet(t *testing.T, n int, test func(f *Fleet)) {
 func newMember(f *Fleet, number uint32) *Member {
 	m := &Member{Fleet: f, Number: number, Drain: make(chan struct{}), Registry: registry.New(), Recorder: stats.New(time.Now()),
 		watches: map[*fakeWatch]bool{}, Copy: map[string]queues.Queue{}, EnqueueIn: map[string]uint32{}}
-	m.UseBroker(FakeBroker{M: m})
-	m.UseControl(FakeControl{M: m})
+	m.Broker, m.Control = FakeBroker{m}.answers(), FakeControl{m}.answers()
 	m.UsePeers(FakePeers{m})
 	m.Parts = &verb.Parts{}
-	router.ServeBy(brokerAnswers(&m.broker).Or(&m.broker), m.Parts)
-	cluster.ServeBy(controlAnswers(&m.control).Or(&m.control), m.Parts)
-	m.Router = router.New(router.Config{Node: number, Parts: m.Parts, Broker: &m.broker, Map: FakeMap{m}, Registry: m.Registry,
-		Peers: &m.peers, Stats: m.Recorder, NotSent: func(err error) bool { return errors.Is(err, errNotSent) }, SystemLeader: func() uint32 {
-			return m.SystemLeader
-		}})
+	router.ServeBy(m.Broker, m.Parts)
+	cluster.ServeBy(m.Control, m.Parts)
+	m.Router = router.New(router.Config{Node: number, Parts: m.Parts, Broker: FakeBroker{m}, Map: FakeMap{m}, Registry: m.Registry,
+		Peers: &m.peers, Stats: m.Recorder, NotSent: func(err error) bool { return errors.Is(err, errNotSent) },
+		SystemLeader: func() uint32 { return m.SystemLeader }})
 	return m
 }
 

@@ -5,18 +5,11 @@ import (
 	"errors"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster"
-	"github.com/pawlq/pawl/internal/cluster/auditlog"
-	"github.com/pawlq/pawl/internal/cluster/queues"
 	"github.com/pawlq/pawl/internal/router/claim"
 	"github.com/pawlq/pawl/internal/router/forward"
-	"github.com/pawlq/pawl/internal/task"
-	"github.com/pawlq/pawl/internal/verb"
-	"github.com/pawlq/pawl/internal/verb/verbtest"
+	"github.com/pawlq/pawl/internal/system/queues"
 )
 
 // FakeMap is a node's copy of the map.
@@ -73,122 +66,6 @@ func (c FakeMap) Dropped(_, name string) {
 }
 
 func (c FakeMap) Age() time.Duration { return c.M.MapAge }
-
-// FakeControl is a system shard with the fleet's queues. It answers only on the node that leads it.
-type FakeControl struct {
-	Control
-	M *Member
-}
-
-// Check returns an error if another node leads the system shard.
-func (c FakeControl) Check() error {
-	if leader := c.M.Fleet.SystemLeader; leader != c.M.Number {
-		return &broker.NotLeader{Shard: forward.SystemShard, Node: leader}
-	}
-	return nil
-}
-
-func (c FakeControl) Queue(_ context.Context, _, name string) (q queues.Queue, err error) {
-	c.M.Fleet.With(func() {
-		var ok bool
-		if err = c.Check(); err == nil {
-			if q, ok = c.M.Fleet.Queues[name]; !ok {
-				err = task.NotFound("queue", name)
-			}
-		}
-	})
-	return q, err
-}
-
-func (c FakeControl) Place(ctx context.Context, ns, name string) (queues.Queue, error) {
-	return c.PutQueue(ctx, auditlog.Action{}, ns, name, func(*task.QueueConfig) error { return nil })
-}
-
-func (c FakeControl) Queues(_ context.Context, _ string, of queues.Query) (found []queues.Queue, err error) {
-	c.M.Fleet.With(func() {
-		err = c.Check()
-		for name, q := range c.M.Fleet.Queues {
-			if name > of.After {
-				found = append(found, q)
-			}
-		}
-	})
-	slices.SortFunc(found, func(a, b queues.Queue) int { return strings.Compare(a.Name, b.Name) })
-	return found[:min(of.Limit, len(found))], err
-}
-
-func (c FakeControl) PutQueue(ctx context.Context, _ auditlog.Action, ns, name string,
-	change func(*task.QueueConfig) error) (q queues.Queue, err error) {
-	c.M.Fleet.With(func() {
-		if err = c.Check(); err != nil {
-			return
-		}
-		var ok bool
-		if q, ok = c.M.Fleet.Queues[name]; !ok {
-			q = queues.Queue{Namespace: ns, Name: name, Shard: 1, Config: task.QueueConfig{Settings: task.DefaultSettings(),
-				CreatedAt: time.Now().UTC()}}
-		}
-		before := q.Config
-		if err = change(&q.Config); err == nil {
-			if !ok || !q.Config.Equal(before) {
-				q.Config.Version = before.Version + 1
-			}
-			c.M.Fleet.Queues[name] = q
-		}
-	})
-	if err != nil {
-		return queues.Queue{}, err
-	}
-	_, err = broker.CopyQueues.Call(ctx, c.M, broker.QueueCopies{OnShard: broker.OnShard{Shard: q.Shard, Namespace: ns},
-		Configs: map[string]task.QueueConfig{name: q.Config}})
-	return q, err
-}
-
-func (c FakeControl) DropQueue(_ context.Context, _ task.Author, _, name string) (err error) {
-	c.M.Fleet.With(func() {
-		if err = c.Check(); err == nil {
-			delete(c.M.Fleet.Queues, name)
-		}
-	})
-	return err
-}
-
-func (c FakeControl) EnsureQueue(ctx context.Context, shard uint32, ns, name string) (queues.Queue, error) {
-	q, err := c.PutQueue(ctx, auditlog.Action{}, ns, name, func(*task.QueueConfig) error { return nil })
-	if err == nil {
-		c.M.Fleet.With(func() { c.M.Fleet.Ensured = append(c.M.Fleet.Ensured, shard) })
-	}
-	return q, err
-}
-
-func (c FakeControl) Spread(_ context.Context, _ task.Author, ns, name string, target queues.SpreadTarget) (q queues.Queue, err error) {
-	c.M.Fleet.With(func() {
-		if err = c.Check(); err == nil {
-			q = c.M.Fleet.Queues[name]
-			q.Namespace, q.Name = ns, name
-			q.Config.Version++
-			for i, shard := range target.Shards {
-				var slots task.SlotSet
-				for slot := i; slot < task.SlotCount; slot += len(target.Shards) {
-					slots |= 1 << slot
-				}
-				q.Parts = append(q.Parts, queues.Part{Shard: shard, Slots: slots, Next: slots})
-			}
-			c.M.Fleet.Queues[name] = q
-		}
-	})
-	return q, err
-}
-
-// Do answers the verbs that the tests use.
-func (c FakeControl) Do(ctx context.Context, v verb.Call) error {
-	on := verbtest.Answers{}
-	verbtest.OnSystem(on, cluster.HasShard, func(_ context.Context, id uint32) (has bool, err error) {
-		c.M.Fleet.With(func() { has, err = c.M.Fleet.Shards[id] != nil, c.Check() })
-		return has, err
-	})
-	return on.Do(ctx, v)
-}
 
 // FakePeers is the network as a node sees it.
 type FakePeers struct{ M *Member }
@@ -300,10 +177,4 @@ func (f *Fleet) CutStreams() {
 			s.cancel()
 		}
 	})
-}
-
-// AwayNodes returns the nodes that the test has marked as away.
-func (c FakeControl) AwayNodes(context.Context) (names []string, err error) {
-	c.M.Fleet.With(func() { names, err = slices.Clone(c.M.Fleet.Away), c.Check() })
-	return names, err
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pawlq/pawl/internal/router/forward"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -98,7 +99,7 @@ type RoundTrip struct {
 }
 
 // RoundTrips sends values over the wire and compares what arrives.
-func RoundTrips(t *testing.T, name string, make func(t *testing.T) RoundTrip) {
+func RoundTrips(t *testing.T, name string, make func() RoundTrip) {
 	for _, bare := range []bool{false, true} {
 		if bare && strings.HasSuffix(name, "answer") {
 			continue // an answer that is an empty list may arrive as nil
@@ -108,7 +109,7 @@ func RoundTrips(t *testing.T, name string, make func(t *testing.T) RoundTrip) {
 			seeds = 2
 		}
 		for seed := range seeds {
-			w := make(t)
+			w := make()
 			for _, to := range []any{w.sent, w.kept} {
 				f := &filler{t: t, rand: rand.New(rand.NewPCG(seed, 1)), bare: bare}
 				f.fill(reflect.ValueOf(to).Elem(), name)
@@ -130,7 +131,7 @@ func RoundTrips(t *testing.T, name string, make func(t *testing.T) RoundTrip) {
 }
 
 // Plain is the journey of a value without a call.
-func Plain[T any](*testing.T) RoundTrip {
+func Plain[T any]() RoundTrip {
 	var sent, kept, got T
 	return RoundTrip{&sent, &kept, &got, func() error {
 		b, err := verb.Encode(&sent)
@@ -141,9 +142,9 @@ func Plain[T any](*testing.T) RoundTrip {
 	}}
 }
 
-// Request is the journey of a call's request.
-func Request(make func() verb.Call) func(*testing.T) RoundTrip {
-	return func(*testing.T) RoundTrip {
+// request is the journey of a call's request.
+func request(make func() verb.Call) func() RoundTrip {
+	return func() RoundTrip {
 		sent, kept, got := make(), make(), make()
 		return RoundTrip{sent.Request(), kept.Request(), got.Request(), func() error {
 			b, err := sent.EncodeRequest()
@@ -155,9 +156,9 @@ func Request(make func() verb.Call) func(*testing.T) RoundTrip {
 	}
 }
 
-// Answer is the journey of a call's response. check examines the error that comes with it, which must be none.
-func Answer(make func() verb.Call, check func(t *testing.T, raw []byte)) func(*testing.T) RoundTrip {
-	return func(t *testing.T) RoundTrip {
+// answer is the journey of a call's answer, without an error.
+func answer(make func() verb.Call) func() RoundTrip {
+	return func() RoundTrip {
 		sent, kept, got := make(), make(), make()
 		return RoundTrip{sent.Answer(), kept.Answer(), got.Answer(), func() error {
 			b, err := sent.EncodeReply(nil)
@@ -165,9 +166,23 @@ func Answer(make func() verb.Call, check func(t *testing.T, raw []byte)) func(*t
 				return err
 			}
 			raw, err := got.DecodeReply(b)
-			check(t, raw)
-			return err
+			if err != nil {
+				return err
+			}
+			if f, err := forward.ReadFault(raw); f != nil || err != nil {
+				return fmt.Errorf("no error was decoded as %v, %v", f, err)
+			}
+			return nil
 		}}
+	}
+}
+
+// VerbsRoundTrip sends the requests and the answers of all verbs that a node serves.
+func VerbsRoundTrip(t *testing.T, parts *verb.Parts) {
+	for _, name := range parts.Names() {
+		make := func() verb.Call { return parts.Named(name) }
+		RoundTrips(t, name+" request", request(make))
+		RoundTrips(t, name+" answer", answer(make))
 	}
 }
 

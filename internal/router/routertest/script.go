@@ -11,19 +11,19 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/cluster/queues"
+	"github.com/pawlq/pawl/internal/router/enqueue"
+	"github.com/pawlq/pawl/internal/system/queues"
+	"github.com/pawlq/pawl/internal/system/webhooks"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 	"github.com/pawlq/pawl/internal/verb/verbtest"
 )
 
-// Script is the broker of a node that leads all shards. It answers as a test configures it, and records the calls it gets.
+// Script is a node that leads all shards, and the system shard. It answers as a test configures it, and records the calls it gets.
 type Script struct {
-	FakeBroker
-	Answers verbtest.Answers
 	Known   map[uint32]error                        // by shard: what FindGroup returns
 	Joined  []broker.Joined                         // what a group's home returns
-	Fails   error                                   // of MakeGroup and AddToGroup
+	Fails   error                                   // of CreateGroup and AddToGroup
 	Refused map[string]error                        // by type: the error of a task; nil: it is created
 	Gone    error                                   // of Enqueue as a whole
 	Moved   func(shard uint32, spec task.Spec) bool // if set, reports which tasks a shard refuses because their slots have moved
@@ -32,21 +32,19 @@ type Script struct {
 	notes []string
 }
 
-// ScriptControl is the matching system shard.
-type ScriptControl struct {
-	FakeControl
-	*Script
-}
-
 // InScript runs a test in fake time, on one node with three data shards. The queues "one", "two" and "three" are in one shard each, in this
 // order. The slots of "spread" have moved from the first shard to the second.
 func InScript(t *testing.T, test func(s *Script, m *Member)) {
 	InFleet(t, 1, func(f *Fleet) {
 		m := f.Nodes[1]
 		synctest.Wait() // the router has called Draining
-		s := &Script{FakeBroker: FakeBroker{M: m}, Answers: verbtest.Answers{}, Refused: map[string]error{}}
-		m.UseBroker(s)
-		m.UseControl(ScriptControl{FakeControl{M: m}, s})
+		s := &Script{Refused: map[string]error{}}
+		verbtest.On(m.Broker, enqueue.EnqueueTasks, s.Enqueue)
+		verbtest.On(m.Broker, enqueue.CreateGroup, s.CreateGroup)
+		verbtest.On(m.Broker, enqueue.FindGroup, s.FindGroup)
+		verbtest.On(m.Broker, enqueue.AddToGroup, s.AddToGroup)
+		verbtest.On(m.Control, queues.Place, s.place)
+		verbtest.On(m.Control, webhooks.TakeNotifications, s.takeNotifications)
 		for i, name := range []string{"one", "two", "three"} {
 			f.AddShard(uint32(i+1), 1)
 			m.Copy[name] = queues.Queue{Namespace: Namespace, Name: name, Shard: uint32(i + 1), Config: task.QueueConfig{Version: uint64(i + 7)}}
@@ -75,56 +73,58 @@ func (s *Script) Was() string {
 // At returns a stamp of a shard.
 func At(shard uint32) broker.Stamp { return broker.Stamp{Shard: shard, Index: 5, Term: 1} }
 
-func (s *Script) Do(ctx context.Context, c verb.Call) error { return s.Answers.Do(ctx, c) }
-
-func (s ScriptControl) Do(ctx context.Context, c verb.Call) error { return s.FakeControl.Do(ctx, c) }
-
-func (s *Script) MakeGroup(_ context.Context, shard uint32, _ string, _ task.Group, queues []string) (broker.GroupMade,
-	broker.Stamp, error) {
-	s.Note("make in %d with %v", shard, queues)
-	return broker.GroupMade{Tasks: slices.Clone(s.Joined)}, At(shard), s.Fails
+// CreateGroup answers the verb of that name, as the methods below do.
+func (s *Script) CreateGroup(_ context.Context, q enqueue.NewGroup) (out enqueue.GroupCreated, err error) {
+	s.Note("make in %d with %v", q.Shard, q.Queues)
+	out.Made.Tasks, out.At = slices.Clone(s.Joined), At(q.Shard)
+	return out, s.Fails
 }
 
-func (s *Script) FindGroup(_ context.Context, shard uint32, _ string, g task.Group) (broker.GroupMade, broker.Stamp, error) {
-	s.Note("find in %d", shard)
-	err, known := s.Known[shard]
+func (s *Script) FindGroup(_ context.Context, q enqueue.NewGroup) (out enqueue.GroupCreated, err error) {
+	s.Note("find in %d", q.Shard)
+	err, known := s.Known[q.Shard]
 	if !known {
-		err = task.NotFound("group", g.RequestID.String())
+		err = task.NotFound("group", q.Group.RequestID.String())
 	}
-	return broker.GroupMade{Duplicate: err == nil}, At(shard), err
+	out.Made.Duplicate, out.At = err == nil, At(q.Shard)
+	return out, err
 }
 
-func (s *Script) AddToGroup(_ context.Context, _ string, id task.ID, tasks []task.Spec, queues []string) ([]broker.Joined,
-	broker.Stamp, error) {
-	s.Note("add %d in %d with %v", len(tasks), id.Shard(), queues)
-	return slices.Clone(s.Joined[:min(len(s.Joined), len(tasks))]), At(id.Shard()), s.Fails
+func (s *Script) AddToGroup(_ context.Context, q enqueue.NewMembers) (out enqueue.MembersAdded, err error) {
+	s.Note("add %d in %d with %v", len(q.Tasks), q.ID.Shard(), q.Queues)
+	out.Joined, out.At = slices.Clone(s.Joined[:min(len(s.Joined), len(q.Tasks))]), At(q.ID.Shard())
+	return out, s.Fails
 }
 
-func (s *Script) Enqueue(_ context.Context, shard uint32, _ string, specs []task.Spec) ([]broker.Enqueued, broker.Stamp, error) {
-	types := make([]string, len(specs))
-	out := make([]broker.Enqueued, len(specs))
-	for i, spec := range specs {
+func (s *Script) Enqueue(_ context.Context, q enqueue.Enqueueing) (out enqueue.TasksEnqueued, err error) {
+	types := make([]string, len(q.Specs))
+	out.Out, out.At = make([]broker.Enqueued, len(q.Specs)), At(q.Shard)
+	for i, spec := range q.Specs {
 		types[i] = spec.Type
-		if out[i].Err = s.Refused[spec.Type]; s.Moved != nil && s.Moved(shard, spec) {
-			out[i].Err = broker.ErrSlotMoved
+		to := &out.Out[i]
+		if to.Err = s.Refused[spec.Type]; s.Moved != nil && s.Moved(q.Shard, spec) {
+			to.Err = broker.ErrSlotMoved
 		}
-		if out[i].Err == nil {
-			out[i].ID, out[i].State = task.NewID(shard, 1, uint64(i+1)), task.Ready
+		if to.Err == nil {
+			to.ID, to.State = task.NewID(q.Shard, 1, uint64(i+1)), task.Ready
 		}
+		to.KeyTaken = strings.HasPrefix(spec.Type, "met") // another task has its unique key
 	}
-	for i := range out { // another task has its unique key
-		out[i].KeyTaken = strings.HasPrefix(types[i], "met")
-	}
-	s.Note("enqueue %v in %d", types, shard)
-	return out, At(shard), s.Gone
+	s.Note("enqueue %v in %d", types, q.Shard)
+	return out, s.Gone
 }
 
-func (s ScriptControl) Place(_ context.Context, _, name string) (queues.Queue, error) {
-	s.Note("place %s", name)
-	if name == "none" {
+func (s *Script) place(_ context.Context, q queues.Name) (queues.Queue, error) {
+	s.Note("place %s", q.Name)
+	if q.Name == "none" {
 		return queues.Queue{}, ErrAway
 	}
-	return queues.Queue{Name: name, Shard: 3}, nil
+	return queues.Queue{Name: q.Name, Shard: 3}, nil
+}
+
+func (s *Script) takeNotifications(_ context.Context, q webhooks.Notifications) (none verb.Nothing, err error) {
+	s.Note("%d notifications", len(q.All))
+	return none, s.Fails
 }
 
 // ErrAway is the error of what can't be reached, and Asked is the id of a request.
@@ -133,7 +133,13 @@ var (
 	Asked   = task.NewID(9, 9, 9)
 )
 
-func (s ScriptControl) TakeNotifications(_ context.Context, _ string, notifications []*task.Notification) error {
-	s.Note("%d notifications", len(notifications))
-	return s.Fails
+// Hang returns a function for verbtest.Answers.Before: one shard does not answer, and the others do; 0: no shard does.
+func Hang(shard uint32) func(context.Context, verb.Call) error {
+	return func(ctx context.Context, c verb.Call) error {
+		if shard != 0 && c.Shard() != shard {
+			return nil
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}
 }

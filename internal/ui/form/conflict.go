@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/pawlq/pawl/internal/ui/format"
-	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -30,7 +29,7 @@ const (
 const TokenField = "your_token"
 
 // changedByOthers is the problem shown when others have made changes.
-var changedByOthers = problem.Problem{Title: "Not saved",
+var changedByOthers = format.Problem{Title: "Not saved",
 	Message: "someone else has changed this since you opened it. Their changes are marked below: review them, then save again"}
 
 // hash returns a short hash of a field's value. It only tells values apart and need not be secure: whoever sends it fills in the form, too.

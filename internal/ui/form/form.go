@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pawlq/pawl/internal/ui/problem"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -27,9 +27,9 @@ type Form struct {
 	// Preview is a URL, below the base, that shows what the form would do while it is being filled in; "": none.
 	Preview string
 
-	Refused *problem.Problem // why it was refused
-	Action  string           // where it is submitted
-	Visitor string           // who fills it in; "": visitors have no names
+	Refused *format.Problem // why it was refused
+	Action  string          // where it is submitted
+	Visitor string          // who fills it in; "": visitors have no names
 }
 
 // ActTime is how long the calls of an action may take. The server gives a request 60 s.
@@ -134,14 +134,14 @@ func (f *Form) Refuse(err error) {
 		f.Refused = &p
 		return
 	}
-	p := problem.Of(err)
+	p := format.ProblemOf(err)
 	p.Title = strings.ReplaceAll(p.Code, "_", " ")
-	if problem.OutcomeUnknown(err) {
+	if format.OutcomeUnknown(err) {
 		p.Title, p.Message = "Outcome unknown", p.Message+". The change may have been made: check before you retry"
 	}
 	var labels []string
-	for _, one := range problem.Each(err) {
-		of := problem.Of(one)
+	for _, one := range format.EachError(err) {
+		of := format.ProblemOf(one)
 		if at := f.fieldOf(of.Field); at != nil {
 			at.Refused = strings.TrimPrefix(of.Message, of.Field+": ")
 			labels = append(labels, "“"+at.Label+"”")

@@ -8,7 +8,6 @@ import (
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/ui/format"
-	"github.com/pawlq/pawl/internal/ui/problem"
 )
 
 // RateHint explains how to write rates, in all forms.
@@ -22,7 +21,7 @@ func (r *Reader) PerSecond(name string) float64 {
 	}
 	n, period, err := humanize.Rate(s)
 	if err != nil {
-		r.Fail(problem.BadField(name, "%v", err))
+		r.Fail(format.BadField(name, "%v", err))
 		return 0
 	}
 	return n / period.Seconds()
@@ -36,7 +35,7 @@ func (r *Reader) RateLimit(name string) admin.RateLimit {
 	}
 	rate, err := ParseRate(s)
 	if err != nil {
-		r.Fail(problem.BadField(name, "%v", err))
+		r.Fail(format.BadField(name, "%v", err))
 	}
 	return rate
 }

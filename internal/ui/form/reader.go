@@ -12,7 +12,6 @@ import (
 
 	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/ui/format"
-	"github.com/pawlq/pawl/internal/ui/problem"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -63,7 +62,7 @@ func Set[T any](r *Reader, to *T, read func(name string) T, name string) {
 
 // Fail records an error, unless its field has one already.
 func (r *Reader) Fail(err error) {
-	if slices.ContainsFunc(r.wrong, func(e error) bool { return problem.Of(e).Field == problem.Of(err).Field }) {
+	if slices.ContainsFunc(r.wrong, func(e error) bool { return format.ProblemOf(e).Field == format.ProblemOf(err).Field }) {
 		return
 	}
 	r.wrong = append(r.wrong, err)
@@ -76,7 +75,7 @@ func (r *Reader) Fail(err error) {
 func (r *Reader) Required(field string) string {
 	s := r.Text(field)
 	if s == "" {
-		r.Fail(problem.BadField(field, "is required"))
+		r.Fail(format.BadField(field, "is required"))
 	}
 	return s
 }
@@ -85,7 +84,7 @@ func (r *Reader) Required(field string) string {
 func (r *Reader) Name(field string) string {
 	s := r.Required(field)
 	if strings.ContainsFunc(s, func(c rune) bool { return !strings.ContainsRune(nameLetters, c) }) {
-		r.Fail(problem.BadField(field, "%q contains characters other than letters, digits and . _ - :", format.Clip(s, 60)))
+		r.Fail(format.BadField(field, "%q contains characters other than letters, digits and . _ - :", format.Clip(s, 60)))
 	}
 	return s
 }
@@ -98,7 +97,7 @@ func (r *Reader) Patterns(field string) []string {
 	all := SplitList(r.Text(field))
 	for _, p := range all {
 		if strings.ContainsFunc(p, func(c rune) bool { return c != '*' && !strings.ContainsRune(nameLetters, c) }) {
-			r.Fail(problem.BadField(field, "%q contains characters other than letters, digits, . _ - : and *", format.Clip(p, 60)))
+			r.Fail(format.BadField(field, "%q contains characters other than letters, digits, . _ - : and *", format.Clip(p, 60)))
 		}
 	}
 	return all
@@ -112,7 +111,7 @@ func (r *Reader) Whole(name string) int64 {
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < 0 {
-		r.Fail(problem.BadField(name, "%q is not a whole number of 0 or more", format.Clip(s, 40)))
+		r.Fail(format.BadField(name, "%q is not a whole number of 0 or more", format.Clip(s, 40)))
 	}
 	return n
 }
@@ -128,7 +127,7 @@ func (r *Reader) Float(name string) float64 {
 	}
 	f, err := strconv.ParseFloat(s, 64)
 	if err != nil || f < 0 || f > 1e15 {
-		r.Fail(problem.BadField(name, "%q is not a number of 0 or more", format.Clip(s, 40)))
+		r.Fail(format.BadField(name, "%q is not a number of 0 or more", format.Clip(s, 40)))
 		return 0
 	}
 	return f
@@ -145,7 +144,7 @@ func (r *Reader) Duration(name string) time.Duration {
 		err = fmt.Errorf("%q is negative", format.Clip(s, 40))
 	}
 	if err != nil {
-		r.Fail(problem.BadField(name, "%v", err))
+		r.Fail(format.BadField(name, "%v", err))
 		return 0
 	}
 	return d
@@ -163,7 +162,7 @@ func (r *Reader) Time(name string) time.Time {
 	if d, err := humanize.Duration(strings.TrimPrefix(s, "in ")); err == nil && d >= 0 {
 		return r.now.Add(d)
 	}
-	r.Fail(problem.BadField(name, "%q is neither a time such as 2026-01-31T12:00:00Z nor a delay such as 10m", format.Clip(s, 40)))
+	r.Fail(format.BadField(name, "%q is neither a time such as 2026-01-31T12:00:00Z nor a delay such as 10m", format.Clip(s, 40)))
 	return time.Time{}
 }
 
@@ -175,7 +174,7 @@ func (r *Reader) Past(name string) time.Time {
 	}
 	at, err := humanize.Past(s, r.now)
 	if err != nil {
-		r.Fail(problem.BadField(name, "%v", err))
+		r.Fail(format.BadField(name, "%v", err))
 	}
 	return at
 }
@@ -211,7 +210,7 @@ func (r *Reader) List(name string) (all []string) {
 		if quoted, text, ok := quotedPrefix(rest); ok {
 			item = text
 			if after = strings.TrimSpace(rest[len(quoted):]); after != "" && after[0] != ',' {
-				r.Fail(problem.BadField(name, "%s is followed by neither a comma nor the end", format.Clip(quoted, 60)))
+				r.Fail(format.BadField(name, "%s is followed by neither a comma nor the end", format.Clip(quoted, 60)))
 				return nil
 			}
 			after = strings.TrimPrefix(after, ",")
@@ -285,11 +284,11 @@ func (r *Reader) Headers(name string) map[string]string {
 			key = strings.TrimSpace(key)
 		}
 		if !ok || key == "" {
-			r.Fail(problem.BadField(name, "%q is not a name, a colon and a value", format.Clip(line, 60)))
+			r.Fail(format.BadField(name, "%q is not a name, a colon and a value", format.Clip(line, 60)))
 			return nil
 		}
 		if _, twice := all[key]; twice {
-			r.Fail(problem.BadField(name, "%q is given twice", format.Clip(key, 60)))
+			r.Fail(format.BadField(name, "%q is given twice", format.Clip(key, 60)))
 		}
 		value = strings.TrimSpace(value)
 		if quoted, text, found := quotedPrefix(value); found && quoted == value {

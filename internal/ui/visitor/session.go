@@ -17,7 +17,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/pawlq/pawl/internal/auth"
-	"github.com/pawlq/pawl/internal/ui/problem"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -277,7 +277,7 @@ func WhyNoSession(r *http.Request) string {
 func CheckToken(token string) error {
 	bad := func(c rune) bool { return c <= ' ' || c > '~' || c == ';' || c == '"' || c == ',' || c == '\\' }
 	if token == "" || len(token) > maxToken || strings.ContainsFunc(token, bad) {
-		return problem.BadField("token", "is not a token: tokens consist of letters, digits and _")
+		return format.BadField("token", "is not a token: tokens consist of letters, digits and _")
 	}
 	return nil
 }

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/pawlq/pawl/internal/ui/format"
-	"github.com/pawlq/pawl/internal/ui/problem"
 )
 
 // Visitor identifies as whom a request calls the API.
@@ -61,10 +60,10 @@ func CookieText(r *http.Request, cookie string) string {
 func CheckName(name string) error {
 	const most = 256
 	if len(name) > most {
-		return problem.BadField("name", "%d bytes, at most %d are allowed", len(name), most)
+		return format.BadField("name", "%d bytes, at most %d are allowed", len(name), most)
 	}
 	if strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c > '~' }) {
-		return problem.BadField("name", "%q contains characters other than printable ASCII", format.Clip(name, 60))
+		return format.BadField("name", "%q contains characters other than printable ASCII", format.Clip(name, 60))
 	}
 	return nil
 }

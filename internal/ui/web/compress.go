@@ -7,8 +7,6 @@ import (
 	"encoding/hex"
 	"net/http"
 	"sync"
-
-	"github.com/pawlq/pawl/internal/ui/asset"
 )
 
 // leastZipped is the minimum size for compressing a page.
@@ -41,7 +39,7 @@ func zip(page []byte) []byte {
 // instead (guard.go). Pages that show new secrets don't come through here.
 func mayZip(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
-	return asset.AcceptsGzip(r) && (site == "" || site == "same-origin" || site == "none")
+	return AcceptsGzip(r) && (site == "" || site == "same-origin" || site == "none")
 }
 
 // tagOf returns the ETag of a page: a refresh that would bring the same page is answered by the tag alone. Relative

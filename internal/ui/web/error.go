@@ -6,13 +6,13 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/pawlq/pawl/internal/ui/problem"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
 // errorView is an error page.
 type errorView struct {
-	problem.Problem
+	format.Problem
 	Pages   []navItem // that the visitor may see instead
 	Cluster []string  // problems of the cluster, which may be the cause
 }
@@ -53,7 +53,7 @@ const troubleTime = 3 * time.Second
 
 // fail shows an error page.
 func (s *Server) fail(req *Request, err error) {
-	p := errorView{Problem: problem.Of(err)}
+	p := errorView{Problem: format.ProblemOf(err)}
 	if p.Code == "internal" {
 		s.log.Error("a page of the UI could not be rendered", "path", req.HTTP.URL.Path, "error", err)
 	}

@@ -9,12 +9,11 @@ import (
 
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/humanize"
-	"github.com/pawlq/pawl/internal/ui/asset"
 	"github.com/pawlq/pawl/internal/ui/format"
 )
 
 // funcs are the functions of templates. They build all URLs, so that none lacks the prefix.
-func funcs(base string, assets *asset.Files) template.FuncMap {
+func funcs(base string, assets *Files) template.FuncMap {
 	return template.FuncMap{
 		// URLs.
 		"url": func(parts ...any) string { return addressOf(baseMark, parts) }, // of a page, by the parts of its path

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/ui/form"
-	"github.com/pawlq/pawl/internal/ui/problem"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -106,7 +106,7 @@ func (req *Request) Unchanged(make func(*Request) (*form.Form, error)) (*form.Fo
 func (req *Request) Version() (string, error) {
 	version := req.Value(form.VersionField)
 	if version == "" {
-		return "", problem.BadField(form.VersionField, "the form does not say which version it is based on: open it again")
+		return "", format.BadField(form.VersionField, "the form does not say which version it is based on: open it again")
 	}
 	return version, nil
 }
@@ -117,10 +117,10 @@ func (s *Server) showFallback(req *Request, a Action, err error) error {
 	f := form.Fallback(req.HTTP.PostForm, a.Nav)
 	f.Refuse(err)
 	if !req.partial() {
-		return s.showForm(req, problem.Status(err), f)
+		return s.showForm(req, format.StatusOf(err), f)
 	}
 	h := req.Writer.Header()
 	h.Set("HX-Retarget", "find .refusal")
 	h.Set("HX-Reswap", "innerHTML")
-	return req.Render(problem.Status(err), "form", "refusal", f.Refused)
+	return req.Render(format.StatusOf(err), "form", "refusal", f.Refused)
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/pawlq/pawl/internal/ui/form"
-	"github.com/pawlq/pawl/internal/ui/problem"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -82,8 +82,8 @@ func TestNames(t *testing.T) {
 	if err := n.Refuse(odd); !errors.Is(err, odd) || n.Refused != nil {
 		t.Errorf("another error: %v, %+v", err, n.Refused)
 	}
-	bad := problem.BadField("like", "is bad")
-	if err := n.Refuse(bad); err != nil || n.Refused == nil || *n.Refused != problem.Of(bad) {
+	bad := format.BadField("like", "is bad")
+	if err := n.Refuse(bad); err != nil || n.Refused == nil || *n.Refused != format.ProblemOf(bad) {
 		t.Errorf("an error of the search: %v, %+v", err, n.Refused)
 	}
 }

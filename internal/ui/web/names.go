@@ -4,15 +4,15 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/pawlq/pawl/internal/ui/problem"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/pawltype"
 )
 
 // Names is the search of a list by name.
 type Names struct {
 	Like     string
-	ClearURL string           // URL of the list without the search
-	Refused  *problem.Problem // what is wrong with the search
+	ClearURL string          // URL of the list without the search
+	Refused  *format.Problem // what is wrong with the search
 }
 
 // Names returns the search in the URL.
@@ -25,7 +25,7 @@ func (n *Names) Refuse(err error) error {
 	if !errors.Is(err, pawltype.ErrInvalidArgument) {
 		return err
 	}
-	p := problem.Of(err)
+	p := format.ProblemOf(err)
 	n.Refused = &p
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/ui/form"
-	"github.com/pawlq/pawl/internal/ui/live"
 )
 
 // Set is a package's pages with their templates.
@@ -33,7 +32,7 @@ type Screen struct {
 	// NoRefresh: it is never refreshed.
 	NoRefresh bool
 	// Watch selects the events that change it; nil: none do.
-	Watch *live.Watch
+	Watch *Watch
 	// Refresh is the maximum refresh interval; 0: slowRefresh, or QuickRefresh without a Watch.
 	Refresh time.Duration
 }

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/pawlq/pawl/internal/ui/asset"
 	"github.com/pawlq/pawl/internal/ui/format"
 )
 
@@ -27,7 +26,7 @@ type Templates struct {
 }
 
 // NewTemplates returns the templates of some pages, whose URLs begin with base.
-func NewTemplates(base string, assets *asset.Files, sets ...Set) *Templates {
+func NewTemplates(base string, assets *Files, sets ...Set) *Templates {
 	return &Templates{sync.OnceValue(func() map[string]*template.Template {
 		shared := template.Must(template.New("").Funcs(funcs(base, assets)).ParseFS(templateFiles, partFiles))
 		all := map[string]*template.Template{}

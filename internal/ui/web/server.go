@@ -10,10 +10,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/admin"
-	"github.com/pawlq/pawl/internal/ui/asset"
 	"github.com/pawlq/pawl/internal/ui/form"
-	"github.com/pawlq/pawl/internal/ui/live"
-	"github.com/pawlq/pawl/internal/ui/problem"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/internal/ui/visitor"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -38,7 +36,7 @@ type Server struct {
 	loggedIn  func(host string, me *admin.Identity)
 	clients   *visitor.Clients
 	sessions  *visitor.Sessions
-	live      *live.Streams
+	live      *Streams
 	templates *Templates
 	counts    counts
 	handler   http.Handler
@@ -51,8 +49,8 @@ func New(cfg Config, sets ...Set) *Server {
 	}
 	s := &Server{base: strings.TrimSuffix(cfg.BasePath, "/"), log: cfg.Logger, loggedIn: cfg.LoggedIn,
 		clients: visitor.NewClients(cfg.Dial, cfg.Logger), sessions: cfg.Sessions}
-	s.live = live.NewStreams(s.clients, s.sessions)
-	assets := asset.New(s.base)
+	s.live = NewStreams(s.clients, s.sessions)
+	assets := NewFiles(s.base)
 	s.templates = NewTemplates(s.base, assets, sets...)
 	mux := http.NewServeMux()
 	handle := func(pattern string, answer func(*Request) error) {
@@ -150,7 +148,7 @@ func (s *Server) answer(req *Request, handle func(*Request) error) (err error) {
 		return handle(req)
 	}
 	req.me, err = req.Admin().Access().WhoAmI(req.Ctx)
-	if req.partial() && !isPost || isPost && problem.OutcomeUnknown(err) { // the input must be shown again
+	if req.partial() && !isPost || isPost && format.OutcomeUnknown(err) { // the input must be shown again
 		return handle(req)
 	}
 	if err != nil {
@@ -239,7 +237,7 @@ func (s *Server) act(req *Request, a Action) error {
 	}
 	f.Refill(req.HTTP.PostForm)
 	f.Refuse(err)
-	return s.showForm(req, problem.Status(err), f)
+	return s.showForm(req, format.StatusOf(err), f)
 }
 
 // errNoPage is returned for an unknown path.

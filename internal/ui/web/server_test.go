@@ -25,7 +25,6 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/ui/form"
-	"github.com/pawlq/pawl/internal/ui/live"
 	"github.com/pawlq/pawl/internal/ui/visitor"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -162,7 +161,7 @@ func (s *site) pages() Set {
 				return nil, &pawltype.Error{Code: pawltype.ErrPermissionDenied, Message: "not for you"}
 			}},
 			{Path: "/watched", Template: "list", Nav: "/tasks", Show: func(*Request) (*Screen, error) {
-				return &Screen{Title: "Tasks", Data: map[string]any{}, Watch: &live.Watch{Queue: "mail"}}, nil
+				return &Screen{Title: "Tasks", Data: map[string]any{}, Watch: &Watch{Queue: "mail"}}, nil
 			}},
 		},
 		Actions: []Action{{Path: "/act", Nav: "/queues", Form: func(req *Request) (*form.Form, error) {

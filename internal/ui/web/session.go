@@ -11,7 +11,7 @@ import (
 
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/ui/form"
-	"github.com/pawlq/pawl/internal/ui/problem"
+	"github.com/pawlq/pawl/internal/ui/format"
 	"github.com/pawlq/pawl/internal/ui/visitor"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -55,7 +55,7 @@ func (req *Request) errOtherVisitor() error {
 // errNoToken fails unless the visitor has entered the token of the session. Without a session there is none to enter.
 func (req *Request) errNoToken() error {
 	if token := visitor.Token(req.HTTP); token != "" && subtle.ConstantTimeCompare([]byte(req.Value(form.TokenField)), []byte(token)) != 1 {
-		return problem.BadField(form.TokenField, "is not the token that you logged in with")
+		return format.BadField(form.TokenField, "is not the token that you logged in with")
 	}
 	return nil
 }

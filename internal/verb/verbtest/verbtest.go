@@ -11,12 +11,23 @@ import (
 // Answers maps the names of verbs to the functions that answer them. A call of any other verb panics, since the test did not expect it.
 type Answers map[string]func(ctx context.Context, c verb.Call) error
 
-// On has fn answer a verb.
-func On[Req, Resp any](a Answers, v *verb.Verb[Req, Resp], fn func(ctx context.Context, q *Req) (Resp, error)) {
+// On has fn answer a verb, in place of what answered it before.
+func On[Req, Resp any](a Answers, v *verb.Verb[Req, Resp], fn func(ctx context.Context, q Req) (Resp, error)) {
 	a[v.Name()] = func(ctx context.Context, c verb.Call) error {
-		out, err := fn(ctx, c.Request().(*Req))
+		out, err := fn(ctx, *c.Request().(*Req))
 		*c.Answer().(*Resp) = out
 		return err
+	}
+}
+
+// Before has fn run before what answers a verb. If it returns an error, that is the answer.
+func (a Answers) Before(rule *verb.Rule, fn func(ctx context.Context, c verb.Call) error) {
+	answer := a[rule.Name]
+	a[rule.Name] = func(ctx context.Context, c verb.Call) error {
+		if err := fn(ctx, c); err != nil {
+			return err
+		}
+		return answer(ctx, c)
 	}
 }
 
@@ -27,27 +38,4 @@ func (a Answers) Do(ctx context.Context, c verb.Call) error {
 		panic(fmt.Sprintf("the test answers no verb %q", c.Rule().Name))
 	}
 	return answer(ctx, c)
-}
-
-// OnSystem is On for a function that takes the request itself.
-func OnSystem[Req, Resp any](a Answers, v *verb.Verb[Req, Resp], fn func(ctx context.Context, q Req) (Resp, error)) {
-	On(a, v, func(ctx context.Context, q *Req) (Resp, error) { return fn(ctx, *q) })
-}
-
-// Part implements verb.Here.
-func (a Answers) Part(*verb.Rule) any { return nil }
-
-// Or returns a runner for the verbs that have an answer, and another for the rest.
-func (a Answers) Or(rest verb.Runner) verb.Runner { return either{a, rest} }
-
-type either struct {
-	Answers
-	rest verb.Runner
-}
-
-func (e either) Do(ctx context.Context, c verb.Call) error {
-	if e.Answers[c.Rule().Name] != nil {
-		return e.Answers.Do(ctx, c)
-	}
-	return e.rest.Do(ctx, c)
 }

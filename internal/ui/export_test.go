@@ -1,0 +1,4 @@
+package ui
+
+// Sets are all pages, for tests outside the package.
+var Sets = sets
