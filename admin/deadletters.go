@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"time"
 
 	"github.com/pawlq/pawl/internal/client/convert"
 	"github.com/pawlq/pawl/pawltype"
@@ -55,45 +54,11 @@ func (a DeadLetters) ListPoisonedPage(ctx context.Context, filter Filter, page p
 	return convert.Page(resp, convert.Task), nil
 }
 
-// DeadGroups groups dead letters by type and message.
-type DeadGroups struct {
-	Groups  []DeadGroup // largest first, at most 1,000
-	Partial bool        // there were more dead letters than one call reads
-	Missing []pawltype.Missing
-}
-
-// DeadGroup counts the dead letters with one fingerprint.
-type DeadGroup struct {
-	Fingerprint  string
-	Type         string
-	Message      string // with numbers and ids replaced
-	Count        int64
-	FirstAt      time.Time
-	LastAt       time.Time
-	SampleTaskID string
-	Queues       int    // number of queues they are in
-	Queue        string // the queue with the most of them
-	// Trend counts how many of them ended in each of the last 24 hours, oldest first; the last element is the past 60
-	// minutes. Dead letters that have since been replayed or discarded are not counted.
-	Trend []int64
-}
-
 // Groups counts the dead letters of a queue by fingerprint, or with poisoned its poisoned tasks. Queue "" means all queues.
 func (a DeadLetters) Groups(ctx context.Context, queue string, poisoned bool) (*DeadGroups, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).GroupDead,
 		&pawlv1.GroupDeadRequest{Queue: convert.Text(queue), Poisoned: poisoned})
-	if err != nil {
-		return nil, fmt.Errorf("group dead letters of %q: %w", queue, err)
-	}
-	out := &DeadGroups{Partial: resp.GetPartial(), Missing: convert.Missing(resp.GetMissing())}
-	for _, p := range resp.GetGroups() {
-		out.Groups = append(out.Groups, DeadGroup{
-			Fingerprint: p.GetFingerprint(), Type: p.GetType(), Message: p.GetMessage(), Count: p.GetCount(),
-			FirstAt: convert.Time(p.GetFirstAt()), LastAt: convert.Time(p.GetLastAt()), SampleTaskID: p.GetSampleTaskId(),
-			Queues: int(p.GetQueues()), Queue: p.GetQueue(), Trend: p.GetTrend(),
-		})
-	}
-	return out, nil
+	return answer(deadGroupsOf, resp, err, "group dead letters of %q", queue)
 }
 
 // DeadSelection selects dead letters of a queue for Replay and Discard, either by TaskIDs or by Filter.

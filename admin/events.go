@@ -37,42 +37,6 @@ const (
 	EventChanged EventKind = "changed"
 )
 
-// EventFilter selects events. All fields that are set must match; resets are always sent.
-type EventFilter struct {
-	Queue  string
-	Type   string // of the task, breaker or pause
-	TaskID string
-	Kinds  []EventKind // any of these, at most 32; "task.*" is a whole group
-	// After is the Cursor of the last event seen on an earlier stream; "": start from now. A server keeps events for minutes, and not across a
-	// change of leader: if they are gone, the stream starts with a reset.
-	After string
-	// Digest asks only whether something happened: instead of events, each shard sends EventChanged, at most once per Digest (100 ms
-	// to 10 s). It costs the server next to nothing, however much happens. It can't be combined with After; when the stream is reopened after
-	// a break, it starts with a reset. 0: send the events themselves.
-	Digest time.Duration
-}
-
-// Event is something that happened. Fields that don't apply to its kind are zero.
-type Event struct {
-	Kind        EventKind
-	Time        time.Time
-	Queue       string
-	Type        string // of the task or breaker, or the type that was paused or resumed
-	Key         string // the key that was paused or resumed
-	TaskID      string
-	State       pawltype.State // the task's new state
-	Attempt     int
-	Worker      string
-	Reason      string
-	Error       string // of the failed attempt, up to 256 bytes
-	Name        string // of the schedule
-	OperationID string
-	Count       int64  // ticks that a schedule missed
-	Shard       uint32 // 0: the system shard, which reports on queues
-	Index       uint64 // of the entry in the shard's log
-	Cursor      string // the position after this event: see EventFilter.After
-}
-
 // eventSilence is how long a stream may be silent before it is reopened. The server sends a frame at least every 15 s.
 const eventSilence = 45 * time.Second
 
@@ -81,11 +45,7 @@ const eventSilence = 45 * time.Second
 // Other errors end the iteration immediately: the filter is invalid, or the caller may not read events.
 func (a Client) Events(ctx context.Context, f EventFilter) iter.Seq2[*Event, error] {
 	return func(yield func(*Event, error) bool) {
-		req := &pawlv1.WatchEventsRequest{Queue: convert.Text(f.Queue), Type: convert.Text(f.Type), TaskId: convert.Text(f.TaskID),
-			Cursor: f.After, Digest: convert.Duration(f.Digest)}
-		for _, k := range f.Kinds {
-			req.Kinds = append(req.Kinds, string(k))
-		}
+		req := f.message()
 		missed := false
 		for try := 0; ; try++ {
 			began := time.Now()
@@ -137,7 +97,7 @@ func (a calls) watch(ctx context.Context, req *pawlv1.WatchEventsRequest, missed
 		}
 		missed = false
 		for _, p := range frame.GetEvents() {
-			if !yield(eventOf(p), nil) {
+			if !yield(new(eventOf(p)), nil) {
 				return errEnough
 			}
 			req.Cursor = p.GetCursor()
@@ -145,11 +105,4 @@ func (a calls) watch(ctx context.Context, req *pawlv1.WatchEventsRequest, missed
 		req.Cursor = frame.GetCursor()
 		silent.Reset(eventSilence)
 	}
-}
-
-func eventOf(p *pawlv1.Event) *Event {
-	return &Event{Kind: EventKind(p.GetKind()), Time: convert.Time(p.GetTime()), Queue: p.GetQueue(), Type: p.GetType(), Key: p.GetKey(),
-		TaskID: p.GetTaskId(), State: convert.State(p.GetState()), Attempt: int(p.GetAttempt()), Worker: p.GetWorker(), Reason: p.GetReason(),
-		Error: p.GetError(), Name: p.GetName(), OperationID: p.GetOperationId(), Count: p.GetCount(), Shard: p.GetShard(), Index: p.GetIndex(),
-		Cursor: p.GetCursor()}
 }

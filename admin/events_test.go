@@ -44,7 +44,6 @@ func TestEvent(t *testing.T) {
   Time: 2026-01-01 02:00:00
   Queue: "Queue"
   Type: "Type"
-  Key: "Key"
   TaskID: "TaskId"
   State: "cancelled"
   Attempt: 7
@@ -57,6 +56,7 @@ func TestEvent(t *testing.T) {
   Shard: 14
   Index: 15
   Cursor: "Cursor"
+  Key: "Key"
 }`
 		if err != nil || got != want {
 			t.Errorf("the event is %s, %v, want %s", got, err, want)

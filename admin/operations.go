@@ -14,76 +14,15 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// OperationSpec describes a bulk operation: one action, applied to many tasks in the background. See docs/bulk-operations.md.
-type OperationSpec struct {
-	Action   Action
-	Filter   *Filter           // AllTasks() means every task that the action applies to
-	ToQueue  string            // ActionMove only
-	Priority pawltype.Priority // ActionSetPriority only
-	Max      int64             // maximum number of tasks; 0: all that match
-	Rate     float64           // tasks per second at most; 0: as fast as possible without delaying other work
-	Canary   int64             // the operation pauses itself after this many tasks; 0: it does not
-	Reason   string            // recorded with the actor
-}
-
-// Action is what an operation does to every task that its filter selects.
-type Action string
-
-// The actions, with the task states that each applies to: all of these if the filter names none.
-const (
-	ActionReplay      Action = "replay"       // retrying, discarded, dead, poisoned, cancelled; if the filter names none: dead
-	ActionCancel      Action = "cancel"       // scheduled, ready, claimed, retrying
-	ActionDiscard     Action = "discard"      // scheduled, ready, retrying, dead, poisoned; dead letters are archived first
-	ActionMove        Action = "move"         // scheduled, ready, retrying
-	ActionSetPriority Action = "set_priority" // scheduled, ready, retrying
-	ActionRunNow      Action = "run_now"      // scheduled, retrying
-)
-
-// OperationState is the state of an operation.
-type OperationState string
-
-// The states of operations.
-const (
-	OperationRunning OperationState = "running"
-	OperationPaused  OperationState = "paused"
-	OperationDone    OperationState = "done"
-	OperationAborted OperationState = "aborted"
-	OperationFailed  OperationState = "failed"
-)
-
 // Ended reports whether the operation has ended.
 func (s OperationState) Ended() bool {
 	return s == OperationDone || s == OperationAborted || s == OperationFailed
 }
 
-// Operation is everything the broker knows about an operation.
-type Operation struct {
-	ID string
-	OperationSpec
-	State         OperationState
-	Stopping      OperationState // the state it enters when the steps under way are over; "": it continues
-	Author        *Actor
-	CreatedAt     time.Time // only tasks that existed then are affected
-	PausedAt      time.Time
-	EndedAt       time.Time
-	StopReason    string // why it was paused or aborted, or why it failed
-	StoppedBy     *Actor // nil: the operation itself
-	ResumedBy     *Actor // the last time; nil: never resumed
-	Counts        OperationCounts
-	WaitsFor      string       // why it makes no progress
-	CurrentStates *StateCounts // nil: not requested
-}
-
-// StateCounts counts the tasks an operation has changed by their current state, without those that a later operation changed again.
-type StateCounts struct {
-	States       map[pawltype.State]int64 // states without tasks are left out
-	IsLowerBound bool                     // counting all of them would have taken too long
-}
-
 // OperationCounts counts what an operation has done so far.
 type OperationCounts struct {
 	Total             int64 // tasks that matched before the start
-	TotalIsLowerBound bool  // counting all of them would have taken too long
+	TotalIsLowerBound bool  // counting all of them would have taken too long, or shards did not answer
 	Matched           int64 // done, skipped, failed, or moving to another queue
 	Done              int64
 	Skipped           map[string]int64 // by reason: changed, unique_key_taken, moved, unchanged, queue_gone, in_workflow
@@ -99,19 +38,6 @@ func (c *OperationCounts) SkippedTasks() (n int64) {
 	return n
 }
 
-// FailedTask is a task to which the action could not be applied.
-type FailedTask struct{ TaskID, Message string }
-
-// Actor identifies who did something, as far as known.
-type Actor struct{ Actor, Address, Interface, Reason string }
-
-// OperationPreview describes the tasks an operation would affect.
-type OperationPreview struct {
-	Matched      int64
-	IsLowerBound bool             // counting all of them would have taken too long
-	Sample       []*pawltype.Task // some of the newest, without payloads
-}
-
 // Start starts an operation, which runs in the background. At most 10 operations of a namespace can be running or paused; one more is
 // refused with ErrWrongState.
 func (a Operations) Start(ctx context.Context, o OperationSpec) (*Operation, error) {
@@ -120,20 +46,13 @@ func (a Operations) Start(ctx context.Context, o OperationSpec) (*Operation, err
 		return nil, fmt.Errorf("request id: %w", err)
 	}
 	resp, err := a.request(ctx, o, &pawlv1.StartOperationRequest{Reason: o.Reason, RequestId: new(request.String())})
-	if err != nil {
-		return nil, fmt.Errorf("start operation: %w", err)
-	}
-	return operationInfoOf(resp.GetOperation()), nil
+	return answer(operationWithReason, resp.GetOperation(), err, "start operation")
 }
 
 // Preview returns what Start would affect, without changing anything.
 func (a Operations) Preview(ctx context.Context, o OperationSpec) (*OperationPreview, error) {
 	resp, err := a.request(ctx, o, &pawlv1.StartOperationRequest{DryRun: true})
-	if err != nil {
-		return nil, fmt.Errorf("try operation: %w", err)
-	}
-	p := resp.GetPreview()
-	return &OperationPreview{Matched: p.GetMatched(), IsLowerBound: p.GetIsLowerBound(), Sample: convert.Tasks(p.GetSample())}, nil
+	return answer(operationPreviewOf, resp.GetPreview(), err, "try operation")
 }
 
 func (a Operations) request(ctx context.Context, o OperationSpec, req *pawlv1.StartOperationRequest) (*pawlv1.StartOperationResponse,
@@ -217,10 +136,7 @@ func (a Operations) List(ctx context.Context) iter.Seq2[*Operation, error] {
 func (a Operations) ListPage(ctx context.Context, page pawltype.PageRequest) (pawltype.Page[*Operation], error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).ListOperations, &pawlv1.ListOperationsRequest{
 		Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
-	if err != nil {
-		return pawltype.Page[*Operation]{}, fmt.Errorf("list operations: %w", err)
-	}
-	return convert.Page(resp, operationInfoOf), nil
+	return pageOf(operationWithReason, resp, err, "list operations")
 }
 
 // Pause pauses an operation when its steps under way are over; until then, the returned operation has Stopping set.
@@ -245,49 +161,32 @@ func (a Operations) Abort(ctx context.Context, id, reason string) (*Operation, e
 }
 
 func operationAnswer(what, id string, p *pawlv1.Operation, err error) (*Operation, error) {
-	if err != nil {
-		return nil, fmt.Errorf("%s %q: %w", what, id, err)
-	}
-	return operationInfoOf(p), nil
+	return answer(operationWithReason, p, err, "%s %q", what, id)
 }
 
-var (
-	actionWords         = convert.Words[Action](pawlv1.Action_name, "ACTION_")
-	operationStateWords = convert.Words[OperationState](pawlv1.OperationState_name, "OPERATION_STATE_")
-)
-
-func operationInfoOf(p *pawlv1.Operation) *Operation {
-	s := p.GetSpec()
-	o := &Operation{ID: p.GetOperationId(), State: operationStateWords[int32(p.GetState())],
-		Stopping: operationStateWords[int32(p.GetStopping())], Author: operatorOf(p.GetAuthor()), OperationSpec: OperationSpec{
-			Action: actionWords[int32(s.GetAction())], Filter: filterOf(s.GetFilter()), ToQueue: s.GetToQueue(),
-			Priority: convert.Priority(s.GetPriority()), Max: s.GetMax(), Rate: s.GetRate(), Canary: s.GetCanary(),
-			Reason: p.GetAuthor().GetReason()},
-		CreatedAt: convert.Time(p.GetCreatedAt()), PausedAt: convert.Time(p.GetPausedAt()), EndedAt: convert.Time(p.GetEndedAt()),
-		StopReason: p.GetWhy(), StoppedBy: operatorOf(p.GetStoppedBy()), ResumedBy: operatorOf(p.GetResumedBy()), WaitsFor: p.GetWaitsFor(),
-		Counts: OperationCounts{Total: p.GetTotal(), TotalIsLowerBound: p.GetTotalIsLowerBound(), Matched: p.GetMatched(), Done: p.GetDone(),
-			Failed: p.GetFailed()}}
-	for _, k := range p.GetSkippedReasons() {
-		if o.Counts.Skipped == nil {
-			o.Counts.Skipped = map[string]int64{}
-		}
-		o.Counts.Skipped[k.GetReason()] = k.GetCount()
-	}
-	for _, e := range p.GetErrors() {
-		o.Counts.Errors = append(o.Counts.Errors, FailedTask{e.GetTaskId(), e.GetMessage()})
-	}
-	if b := p.GetCurrentStates(); b != nil {
-		o.CurrentStates = &StateCounts{States: map[pawltype.State]int64{}, IsLowerBound: b.GetIsLowerBound()}
-		for _, s := range b.GetStates() {
-			o.CurrentStates.States[convert.State(s.GetState())] = s.GetCount()
-		}
-	}
+// operationWithReason has the reason of the author in the place where it was given.
+func operationWithReason(p *pawlv1.Operation) Operation {
+	o := operationOf(p)
+	o.Reason = p.GetAuthor().GetReason()
 	return o
 }
 
-func operatorOf(p *pawlv1.Operator) *Actor {
-	if p == nil {
-		return nil
+func operationCountsOf(p *pawlv1.Operation) OperationCounts {
+	c := OperationCounts{Total: p.GetTotal(), TotalIsLowerBound: p.GetTotalIsLowerBound(), Matched: p.GetMatched(), Done: p.GetDone(),
+		Failed: p.GetFailed(), Errors: each(p.GetErrors(), failedTaskOf)}
+	for _, k := range p.GetSkippedReasons() {
+		if c.Skipped == nil {
+			c.Skipped = map[string]int64{}
+		}
+		c.Skipped[k.GetReason()] = k.GetCount()
 	}
-	return &Actor{p.GetActor(), p.GetAddress(), p.GetInterface(), p.GetReason()}
+	return c
+}
+
+func statesOf(list []*pawlv1.StateCount) map[pawltype.State]int64 {
+	counts := make(map[pawltype.State]int64, len(list))
+	for _, s := range list {
+		counts[convert.State(s.GetState())] = s.GetCount()
+	}
+	return counts
 }

@@ -35,111 +35,11 @@ type ScheduleSpec struct {
 	Options []pawl.Option
 }
 
-// Missed says what happens to ticks that could not fire within a minute of their time.
-type Missed string
-
-// The choices for missed ticks.
-const (
-	MissedOnce Missed = "once" // one task for all of them (default)
-	MissedSkip Missed = "skip" // none
-	MissedAll  Missed = "all"  // one task each, for the newest 1,000 at most
-)
-
-// Overlap says what happens to a tick while the task of an earlier tick has not ended.
-type Overlap string
-
-// The choices for overlapping ticks.
-const (
-	OverlapAllow Overlap = "allow" // the default
-	OverlapSkip  Overlap = "skip"
-)
-
-// Schedule is everything the broker knows about a schedule.
-type Schedule struct {
-	ID       string // changes if the schedule is deleted and created again
-	Name     string
-	Cron     string
-	TimeZone string
-	Every    time.Duration
-	Jitter   time.Duration
-	Missed   Missed
-	Overlap  Overlap
-	Owner    string
-	Task     ScheduledTask
-
-	CreatedAt time.Time
-	UpdatedAt time.Time
-	NextRunAt time.Time   // zero while it is paused
-	PlannedAt time.Time   // NextRunAt without its jitter
-	Coming    []time.Time // up to four ticks after PlannedAt; not in lists, nor while paused
-	Pause     *Pause      // nil: not paused
-	Last      *Tick       // the newest history entry; nil: none
-	InWords   string      // when it fires, in English, in TimeZone: "At 09:30, Monday to Friday"
-	ETag      string      // changes with whatever Put can change
-}
-
-// ScheduledTask is the task that every tick enqueues.
-type ScheduledTask struct {
-	Type        string
-	Payload     []byte
-	ContentType string
-	Queue       string
-	Priority    pawltype.Priority
-	MaxAttempts int                   // 0: the queue's
-	Retry       *pawltype.RetryPolicy // nil: the queue's
-	Timeout     time.Duration         // of one run
-	ExpiresIn   time.Duration         // discarded unless started within this time
-	Retention   *time.Duration        // nil: the queue's
-	Key         string
-	Unique      *pawltype.UniqueOpts // nil: no unique key
-	Cost        int
-	Tags        []string
-	Headers     map[string]string
-	Then        []ScheduledTask // follow-up tasks
-
-	// Set for follow-up tasks only.
-	In             time.Duration
-	At             time.Time
-	IdempotencyKey string
-	IdempotencyTTL time.Duration
-}
-
 // Pause says since when something is paused, and why.
 type Pause struct {
 	At     time.Time
 	Reason string
 	By     string // as they called themselves; "": not known
-}
-
-// Tick is an entry in a schedule's history: one tick, or several that were skipped for the same reason.
-type Tick struct {
-	Seq       int64
-	PlannedAt time.Time // of several, the first; zero for a trigger
-	Until     time.Time // of several, the last
-	Count     int       // number of ticks; 100 means 100 or more
-	DecidedAt time.Time
-	Outcome   TickOutcome
-	Reason    string        // why it was skipped: missed, paused, overlap, queue_full and others
-	TaskID    string        // its task, or the task that it overlapped; "": on its way to another shard
-	Late      time.Duration // from PlannedAt to DecidedAt
-}
-
-// TickOutcome is the outcome of a tick.
-type TickOutcome string
-
-// The outcomes of ticks.
-const (
-	TickFired     TickOutcome = "fired"
-	TickCaughtUp  TickOutcome = "caught_up" // fired late, after it was missed
-	TickTriggered TickOutcome = "triggered" // by Trigger
-	TickSkipped   TickOutcome = "skipped"
-)
-
-// ScheduleChange is the result of Put, Create or Preview.
-type ScheduleChange struct {
-	Change   string // "created", "updated", "unchanged"
-	Schedule *Schedule
-	Before   *Schedule // nil: it did not exist
 }
 
 // List iterates over all schedules, by name.
@@ -153,10 +53,7 @@ func (a Schedules) List(ctx context.Context) iter.Seq2[*Schedule, error] {
 func (a Schedules) ListPage(ctx context.Context, page pawltype.PageRequest) (pawltype.Page[*Schedule], error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewScheduleServiceClient(a.rpc).ListSchedules, &pawlv1.ListSchedulesRequest{
 		Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
-	if err != nil {
-		return pawltype.Page[*Schedule]{}, fmt.Errorf("list schedules: %w", err)
-	}
-	return convert.Page(resp, scheduleOf), nil
+	return pageOf(scheduleOf, resp, err, "list schedules")
 }
 
 // Get returns a schedule, or ErrNotFound if there is none.
@@ -194,14 +91,7 @@ func (a Schedules) put(ctx context.Context, what string, s ScheduleSpec, req *pa
 	}
 	req.Spec = spec
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewScheduleServiceClient(a.rpc).PutSchedule, req)
-	if err != nil {
-		return nil, fmt.Errorf("%s %q: %w", what, s.Name, err)
-	}
-	out := &ScheduleChange{Change: resp.GetChange(), Schedule: scheduleOf(resp.GetSchedule())}
-	if resp.GetBefore() != nil {
-		out.Before = scheduleOf(resp.GetBefore())
-	}
-	return out, nil
+	return answer(scheduleChangeOf, resp, err, "%s %q", what, s.Name)
 }
 
 // Delete removes a schedule and its history. Tasks that its ticks enqueued are kept.
@@ -253,17 +143,11 @@ func (a Schedules) History(ctx context.Context, name string) iter.Seq2[*Tick, er
 func (a Schedules) HistoryPage(ctx context.Context, name string, page pawltype.PageRequest) (pawltype.Page[*Tick], error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewScheduleServiceClient(a.rpc).ListScheduleHistory,
 		&pawlv1.ListScheduleHistoryRequest{Name: name, Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
-	if err != nil {
-		return pawltype.Page[*Tick]{}, fmt.Errorf("history of schedule %q: %w", name, err)
-	}
-	return convert.Page(resp, tickOf), nil
+	return pageOf(tickOf, resp, err, "history of schedule %q", name)
 }
 
 func scheduleAnswer(what, name string, p *pawlv1.Schedule, err error) (*Schedule, error) {
-	if err != nil {
-		return nil, fmt.Errorf("%s %q: %w", what, name, err)
-	}
-	return scheduleOf(p), nil
+	return answer(scheduleOf, p, err, "%s %q", what, name)
 }
 
 // proto encodes the spec.
@@ -287,54 +171,9 @@ func (s ScheduleSpec) proto() (*pawlv1.ScheduleSpec, error) {
 		Jitter: convert.Duration(s.Jitter), Missed: missed, Overlap: overlap, Owner: convert.Text(s.Owner), Task: spec}, nil
 }
 
-var (
-	missedWords      = convert.Words[Missed](pawlv1.Missed_name, "MISSED_")
-	overlapWords     = convert.Words[Overlap](pawlv1.Overlap_name, "OVERLAP_")
-	tickOutcomeWords = convert.Words[TickOutcome](pawlv1.TickOutcome_name, "TICK_OUTCOME_")
-)
-
-func scheduleOf(p *pawlv1.Schedule) *Schedule {
-	s := p.GetSpec()
-	out := &Schedule{ID: p.GetScheduleId(), Name: s.GetName(), Cron: s.GetCron(), TimeZone: s.GetTimeZone(), Every: s.GetEvery().AsDuration(),
-		Jitter: s.GetJitter().AsDuration(), Missed: missedWords[int32(s.GetMissed())], Overlap: overlapWords[int32(s.GetOverlap())],
-		Owner: s.GetOwner(), Task: scheduledTaskOf(s.GetTask()), ETag: p.GetEtag(), InWords: p.GetInWords(),
-		CreatedAt: convert.Time(p.GetCreatedAt()), UpdatedAt: convert.Time(p.GetUpdatedAt()), NextRunAt: convert.Time(p.GetNextRunAt()),
-		PlannedAt: convert.Time(p.GetNextPlannedAt())}
-	for _, at := range p.GetComing() {
-		out.Coming = append(out.Coming, convert.Time(at))
+func pauseOf(p *pawlv1.Schedule) *Pause {
+	if !p.GetPaused() {
+		return nil
 	}
-	if p.GetPaused() {
-		out.Pause = &Pause{At: convert.Time(p.GetPausedAt()), Reason: p.GetPausedReason(), By: p.GetPausedBy()}
-	}
-	if p.GetLast() != nil {
-		out.Last = tickOf(p.GetLast())
-	}
-	return out
-}
-
-func scheduledTaskOf(s *pawlv1.TaskSpec) ScheduledTask {
-	t := ScheduledTask{Type: s.GetType(), Payload: s.GetPayload(), ContentType: s.GetContentType(), Queue: s.GetQueue(),
-		Priority: convert.Priority(s.GetPriority()), MaxAttempts: int(s.GetMaxAttempts()), Timeout: s.GetTimeout().AsDuration(),
-		ExpiresIn: s.GetExpiresIn().AsDuration(), Key: s.GetKey(), Unique: convert.Unique(s.GetUnique()), Cost: int(s.GetCost()),
-		Tags: s.GetTags(), Headers: s.GetHeaders()}
-	if s.GetRetry() != nil {
-		retry := convert.RetryPolicy(s.GetRetry())
-		t.Retry = &retry
-	}
-	if s.GetRetention() != nil {
-		retention := s.GetRetention().AsDuration()
-		t.Retention = &retention
-	}
-	t.In, t.At, t.IdempotencyKey, t.IdempotencyTTL = s.GetDelay().AsDuration(), convert.Time(s.GetRunAt()), s.GetIdempotencyKey(),
-		s.GetIdempotencyTtl().AsDuration()
-	for _, f := range s.GetThen() {
-		t.Then = append(t.Then, scheduledTaskOf(f))
-	}
-	return t
-}
-
-func tickOf(p *pawlv1.Tick) *Tick {
-	return &Tick{Seq: p.GetSeq(), PlannedAt: convert.Time(p.GetPlannedAt()), Until: convert.Time(p.GetUntil()), Count: int(p.GetCount()),
-		DecidedAt: convert.Time(p.GetDecidedAt()), Outcome: tickOutcomeWords[int32(p.GetOutcome())], Reason: p.GetReason(), TaskID: p.GetTaskId(),
-		Late: p.GetLate().AsDuration()}
+	return &Pause{At: convert.Time(p.GetPausedAt()), Reason: p.GetPausedReason(), By: p.GetPausedBy()}
 }

@@ -81,11 +81,7 @@ func (a Tasks) ListPage(ctx context.Context, filter Filter, page pawltype.PageRe
 // Explain returns why a task is not running and what would change that. It works even while the task's shard has no leader.
 func (a Tasks) Explain(ctx context.Context, id string) (*Explanation, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewProducerServiceClient(a.rpc).ExplainTask, &pawlv1.ExplainTaskRequest{TaskId: id})
-	if err != nil {
-		return nil, fmt.Errorf("explain %q: %w", id, err)
-	}
-	return &Explanation{TaskID: resp.GetTaskId(), State: convert.State(resp.GetState()), Status: convert.Status(resp.GetStatus()),
-		Queue: resp.GetQueue(), Type: resp.GetType(), Key: resp.GetKey(), Reasons: reasonsOf(resp.GetReasons())}, nil
+	return answer(explanationOf, resp, err, "explain %q", id)
 }
 
 // Retry makes a retrying or ended task ready now, with a fresh set of attempts if it had ended. For a succeeded task it

@@ -1,5 +1,6 @@
-// Program generate writes the operators' calls of the SDKs from the contract and the list in calls.go. It knows their names and signatures;
-// how a call is sent and how messages become objects is in the SDKs.
+// Program generate writes what the SDKs have from the contract: the operators' calls in Python and TypeScript, from the
+// list in calls.go, and the data types of package admin with their converters, from the list in types.go. It knows
+// names and signatures. How a call is sent, and how messages become objects in Python and TypeScript, is in the SDKs.
 //
 //	go run ./clients/generate
 package main
@@ -16,15 +17,20 @@ import (
 )
 
 func main() {
-	for file, code := range map[string][]byte{
-		"clients/python/src/pawl/_operate.py": python(),
-		"clients/typescript/src/operate.ts":   typescript(),
-	} {
+	for file, code := range generated() {
 		if err := os.WriteFile(file, code, 0o644); err != nil { //nolint:gosec // it is source
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 	}
+}
+
+// generated returns the files by their names in the repository, which is the working directory.
+func generated() map[string][]byte {
+	files := golang()
+	files["clients/python/src/pawl/_operate.py"] = python()
+	files["clients/typescript/src/operate.ts"] = typescript()
+	return files
 }
 
 // arg is an argument of a call.
@@ -38,11 +44,21 @@ type arg struct {
 
 // method returns the method of a call in the contract.
 func (c *call) method() protoreflect.MethodDescriptor {
-	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName("pawl.v1." + c.rpc))
+	return find(c.rpc).(protoreflect.MethodDescriptor)
+}
+
+// find returns what has a name in the contract.
+func find(name string) protoreflect.Descriptor {
+	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName("pawl.v1." + name))
 	if err != nil {
-		panic(fmt.Sprintf("%s: %v", c.rpc, err))
+		panic(fmt.Sprintf("%s: %v", name, err))
 	}
-	return d.(protoreflect.MethodDescriptor)
+	return d
+}
+
+// nameOf returns the name of a message, an enum or a method in the contract: Reason.Rate.
+func nameOf(d protoreflect.Descriptor) string {
+	return strings.TrimPrefix(string(d.FullName()), "pawl.v1.")
 }
 
 // parse parses the arguments of a call.

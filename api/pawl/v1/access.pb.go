@@ -59,6 +59,7 @@ func (*WhoAmIRequest) Descriptor() ([]byte, []int) {
 	return file_pawl_v1_access_proto_rawDescGZIP(), []int{0}
 }
 
+// WhoAmIResponse describes the caller's token and its rights.
 type WhoAmIResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TokenRequired bool                   `protobuf:"varint,1,opt,name=token_required,json=tokenRequired,proto3" json:"token_required,omitempty"` // false: anyone may make any call, and there is no name
@@ -171,9 +172,9 @@ type Token struct {
 	CreatedBy     string                 `protobuf:"bytes,5,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"` // unset: never
-	RotatedAt     *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=rotated_at,json=rotatedAt,proto3" json:"rotated_at,omitempty"`
-	OldUntil      *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=old_until,json=oldUntil,proto3" json:"old_until,omitempty"` // until then, the secret from before the last rotation is still valid
-	UsedAt        *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=used_at,json=usedAt,proto3" json:"used_at,omitempty"`      // to the minute, recorded some minutes late; unset: never
+	RotatedAt     *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=rotated_at,json=rotatedAt,proto3" json:"rotated_at,omitempty"` // unset: never
+	OldUntil      *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=old_until,json=oldUntil,proto3" json:"old_until,omitempty"`    // until then, the secret from before the last rotation is still valid
+	UsedAt        *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=used_at,json=usedAt,proto3" json:"used_at,omitempty"`         // to the minute, recorded some minutes late; unset: never
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -292,6 +293,7 @@ func (x *Token) GetUsedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+// ListTokensRequest selects tokens.
 type ListTokensRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AllNamespaces bool                   `protobuf:"varint,1,opt,name=all_namespaces,json=allNamespaces,proto3" json:"all_namespaces,omitempty"` // tokens of every namespace; else those of the caller's namespace, and those valid in all
@@ -508,11 +510,12 @@ func (x *GetTokenResponse) GetToken() *Token {
 	return nil
 }
 
+// AddTokenRequest describes a token to create. It belongs to the caller's namespace unless all_namespaces is set.
 type AddTokenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                                         // letters, digits and . _ - :, up to 64; unique in its namespace
 	Roles         []string               `protobuf:"bytes,2,rep,name=roles,proto3" json:"roles,omitempty"`                                       // at least one
-	Queues        []string               `protobuf:"bytes,3,rep,name=queues,proto3" json:"queues,omitempty"`                                     // patterns, 1 to 32; *: all queues
+	Queues        []string               `protobuf:"bytes,3,rep,name=queues,proto3" json:"queues,omitempty"`                                     // patterns, 1 to 32, in which * matches any characters; *: all queues
 	AllNamespaces bool                   `protobuf:"varint,4,opt,name=all_namespaces,json=allNamespaces,proto3" json:"all_namespaces,omitempty"` // valid in all namespaces; else in the caller's
 	ExpiresIn     *durationpb.Duration   `protobuf:"bytes,5,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`              // at most 10 years; default 90 days, or never with certificate
 	NeverExpires  bool                   `protobuf:"varint,6,opt,name=never_expires,json=neverExpires,proto3" json:"never_expires,omitempty"`
@@ -622,11 +625,12 @@ func (x *AddTokenRequest) GetSqs() bool {
 	return false
 }
 
+// AddTokenResponse is a token with its secret, which is shown this once only.
 type AddTokenResponse struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Token            *Token                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
-	Secret           string                 `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`                                             // what callers send; it is not stored anywhere. Empty with certificate
-	SecretAccessKey  string                 `protobuf:"bytes,4,opt,name=secret_access_key,json=secretAccessKey,proto3" json:"secret_access_key,omitempty"`  // belongs to token.access_key_id; empty without sqs
+	Secret           string                 `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`                                             // what callers send; it is not stored anywhere; empty: the token is for a certificate
+	SecretAccessKey  string                 `protobuf:"bytes,4,opt,name=secret_access_key,json=secretAccessKey,proto3" json:"secret_access_key,omitempty"`  // belongs to the token's access_key_id; empty: it has none
 	UnconfirmedNodes []string               `protobuf:"bytes,3,rep,name=unconfirmed_nodes,json=unconfirmedNodes,proto3" json:"unconfirmed_nodes,omitempty"` // nodes that did not acknowledge it within a second
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -690,13 +694,14 @@ func (x *AddTokenResponse) GetUnconfirmedNodes() []string {
 	return nil
 }
 
+// RotateTokenRequest describes how a token's secret is replaced.
 type RotateTokenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	AllNamespaces bool                   `protobuf:"varint,2,opt,name=all_namespaces,json=allNamespaces,proto3" json:"all_namespaces,omitempty"` // the token that is valid in all namespaces; else one of the caller's namespace
 	ExpiresIn     *durationpb.Duration   `protobuf:"bytes,3,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`              // default 90 days, at most 10 years
 	NeverExpires  bool                   `protobuf:"varint,4,opt,name=never_expires,json=neverExpires,proto3" json:"never_expires,omitempty"`
-	Overlap       *durationpb.Duration   `protobuf:"bytes,5,opt,name=overlap,proto3" json:"overlap,omitempty"` // how long the old secret stays valid: default 24 h, at most 30 days; 0: not at all
+	Overlap       *durationpb.Duration   `protobuf:"bytes,5,opt,name=overlap,proto3" json:"overlap,omitempty"` // how long the old secret stays valid; unset: 24 h; at most 30 days; 0: not at all
 	// A UUID. A retry within 10 minutes, by the same caller and with the same fields, returns a new secret. It replaces the one that may have
 	// been lost with its response. The secret from before the rotation stays valid as the first request said.
 	RequestId     *string `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3,oneof" json:"request_id,omitempty"`
@@ -941,13 +946,14 @@ func (x *RevokeTokenResponse) GetUnconfirmedNodes() []string {
 	return nil
 }
 
+// Namespace is a namespace.
 type Namespace struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"` // unset: it has always existed
 	CreatedBy     string                 `protobuf:"bytes,3,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
 	Quotas        *Quotas                `protobuf:"bytes,4,opt,name=quotas,proto3" json:"quotas,omitempty"`
-	Usage         *NamespaceUsage        `protobuf:"bytes,5,opt,name=usage,proto3" json:"usage,omitempty"`
+	Usage         *NamespaceUsage        `protobuf:"bytes,5,opt,name=usage,proto3" json:"usage,omitempty"`     // unset: no shard has reported its part, or the caller's token is limited to some queues
 	Missing       []*Missing             `protobuf:"bytes,6,rep,name=missing,proto3" json:"missing,omitempty"` // shards whose part of the usage is missing, and why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1025,15 +1031,15 @@ func (x *Namespace) GetMissing() []*Missing {
 	return nil
 }
 
-// Quotas limit what a namespace may use; 0: no limit.
+// Quotas limit what a namespace may use; 0: no limit. Requests beyond a quota are refused, tasks with queue_full or rate_limited.
 type Quotas struct {
 	state                protoimpl.MessageState `protogen:"open.v1"`
 	MaxBacklog           *int64                 `protobuf:"varint,1,opt,name=max_backlog,json=maxBacklog,proto3,oneof" json:"max_backlog,omitempty"`                  // tasks that have not ended
 	MaxBacklogBytes      *int64                 `protobuf:"varint,2,opt,name=max_backlog_bytes,json=maxBacklogBytes,proto3,oneof" json:"max_backlog_bytes,omitempty"` // of their payloads and those of their follow-up tasks
-	MaxRunning           *int64                 `protobuf:"varint,3,opt,name=max_running,json=maxRunning,proto3,oneof" json:"max_running,omitempty"`                  // claimed tasks
+	MaxRunning           *int64                 `protobuf:"varint,3,opt,name=max_running,json=maxRunning,proto3,oneof" json:"max_running,omitempty"`                  // claimed tasks; others wait
 	MaxQueues            *int64                 `protobuf:"varint,4,opt,name=max_queues,json=maxQueues,proto3,oneof" json:"max_queues,omitempty"`
 	MaxSchedules         *int64                 `protobuf:"varint,5,opt,name=max_schedules,json=maxSchedules,proto3,oneof" json:"max_schedules,omitempty"`
-	MaxRequestsPerSecond *int64                 `protobuf:"varint,6,opt,name=max_requests_per_second,json=maxRequestsPerSecond,proto3,oneof" json:"max_requests_per_second,omitempty"` // on each node
+	MaxRequestsPerSecond *int64                 `protobuf:"varint,6,opt,name=max_requests_per_second,json=maxRequestsPerSecond,proto3,oneof" json:"max_requests_per_second,omitempty"` // on each node; a batch counts once per task
 	MaxBytesPerSecond    *int64                 `protobuf:"varint,7,opt,name=max_bytes_per_second,json=maxBytesPerSecond,proto3,oneof" json:"max_bytes_per_second,omitempty"`          // of enqueued payloads, on each node
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
@@ -1431,12 +1437,13 @@ func (*GetLimitsRequest) Descriptor() ([]byte, []int) {
 	return file_pawl_v1_access_proto_rawDescGZIP(), []int{20}
 }
 
+// GetLimitsResponse has the limits on requests, and the quotas of a namespace.
 type GetLimitsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Limits        []*Limit               `protobuf:"bytes,1,rep,name=limits,proto3" json:"limits,omitempty"`
 	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"` // of this call
 	Quotas        *Quotas                `protobuf:"bytes,3,opt,name=quotas,proto3" json:"quotas,omitempty"`
-	Usage         *NamespaceUsage        `protobuf:"bytes,4,opt,name=usage,proto3" json:"usage,omitempty"`     // unset: the caller's token is limited to some queues
+	Usage         *NamespaceUsage        `protobuf:"bytes,4,opt,name=usage,proto3" json:"usage,omitempty"`     // unset: no shard has reported its part, or the caller's token is limited to some queues
 	Missing       []*Missing             `protobuf:"bytes,5,rep,name=missing,proto3" json:"missing,omitempty"` // shards whose part of the usage is missing, and why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1568,6 +1575,7 @@ func (x *Limit) GetUnit() string {
 	return ""
 }
 
+// ListNamespacesRequest selects namespaces.
 type ListNamespacesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Limit         int32                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`          // at most 1,000; default 100

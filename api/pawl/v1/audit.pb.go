@@ -245,7 +245,7 @@ type AuditEntry struct {
 	Address       string                 `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"`     // the caller's host
 	Interface     string                 `protobuf:"bytes,6,opt,name=interface,proto3" json:"interface,omitempty"` // rest, grpc, ui, sqs; node: the node acted on its own
 	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
-	Action        string                 `protobuf:"bytes,8,opt,name=action,proto3" json:"action,omitempty"`                                  // such as queue.pause
+	Action        string                 `protobuf:"bytes,8,opt,name=action,proto3" json:"action,omitempty"`                                  // such as queue.pause; docs/audit.md lists them all
 	TargetKind    string                 `protobuf:"bytes,9,opt,name=target_kind,json=targetKind,proto3" json:"target_kind,omitempty"`        // queue, task, group, operation, schedule, worker, node, shard, cluster, token, namespace, webhook, marker
 	Target        string                 `protobuf:"bytes,10,opt,name=target,proto3" json:"target,omitempty"`                                 // a name, or the id of a task
 	Queue         string                 `protobuf:"bytes,11,opt,name=queue,proto3" json:"queue,omitempty"`                                   // the target's, if it has one
@@ -253,7 +253,7 @@ type AuditEntry struct {
 	Before        string                 `protobuf:"bytes,13,opt,name=before,proto3" json:"before,omitempty"`                                 // old values of what changed: a JSON object with dotted names; empty: it did not exist
 	After         string                 `protobuf:"bytes,14,opt,name=after,proto3" json:"after,omitempty"`                                   // new values, likewise
 	Hash          string                 `protobuf:"bytes,15,opt,name=hash,proto3" json:"hash,omitempty"`                                     // of this entry: 64 hexadecimal digits
-	PreviousHash  string                 `protobuf:"bytes,16,opt,name=previous_hash,json=previousHash,proto3" json:"previous_hash,omitempty"` // of the namespace's previous entry in the shard
+	PreviousHash  string                 `protobuf:"bytes,16,opt,name=previous_hash,json=previousHash,proto3" json:"previous_hash,omitempty"` // hash of the namespace's previous entry in the shard
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

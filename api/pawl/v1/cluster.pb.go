@@ -58,6 +58,8 @@ func (*GetClusterRequest) Descriptor() ([]byte, []int) {
 	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{0}
 }
 
+// GetClusterResponse is the status of a cluster, as the leader of its system shard knows it. Which nodes answer is what the node that was
+// asked has seen.
 type GetClusterResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Settings *ClusterSettings       `protobuf:"bytes,1,opt,name=settings,proto3" json:"settings,omitempty"`
@@ -143,6 +145,7 @@ func (x *GetClusterResponse) GetNode() string {
 	return ""
 }
 
+// ClusterSettings holds the settings of a cluster as a whole.
 type ClusterSettings struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Replication    int32                  `protobuf:"varint,1,opt,name=replication,proto3" json:"replication,omitempty"`                            // replicas of each shard, if there are as many nodes
@@ -368,6 +371,7 @@ func (x *ClusterNode) GetAnswers() bool {
 	return false
 }
 
+// ClusterShard is the status of a shard.
 type ClusterShard struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Shard           uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
@@ -597,6 +601,7 @@ func (*GetMapRequest) Descriptor() ([]byte, []int) {
 	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
+// GetMapResponse says which node leads which data shard, as known to the node that answers.
 type GetMapResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"` // grows with every change of nodes, placement or settings, but not of leaders
@@ -673,6 +678,7 @@ func (x *GetMapResponse) GetClusterId() string {
 	return ""
 }
 
+// MapNode is a node and where clients reach it.
 type MapNode struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -725,6 +731,7 @@ func (x *MapNode) GetApiAddress() string {
 	return ""
 }
 
+// MapShard is a data shard and the node that leads it.
 type MapShard struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
@@ -1501,6 +1508,7 @@ func (x *VerifyShardRequest) GetShard() uint32 {
 	return 0
 }
 
+// VerifyShardResponse is the result of a verification.
 type VerifyShardResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`

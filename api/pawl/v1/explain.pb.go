@@ -67,6 +67,7 @@ func (x *ExplainTaskRequest) GetTaskId() string {
 	return ""
 }
 
+// ExplainTaskResponse says why a task is not running, which worker runs it, or how it ended.
 type ExplainTaskResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
@@ -450,6 +451,7 @@ func (x *ExplainQueueRequest) GetQueue() string {
 	return ""
 }
 
+// ExplainQueueResponse describes what the ready tasks of a queue are waiting for.
 type ExplainQueueResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Queue     string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`

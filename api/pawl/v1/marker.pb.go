@@ -147,16 +147,17 @@ func (x *Marker) GetCreatedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+// AddMarkerRequest describes a marker to create, in the caller's namespace.
 type AddMarkerRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`                                  // deploy, incident, note
 	Title         string                 `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`                                // one line, up to 200 bytes
-	Version       *string                `protobuf:"bytes,3,opt,name=version,proto3,oneof" json:"version,omitempty"`                      // one line, up to 100 bytes
+	Version       *string                `protobuf:"bytes,3,opt,name=version,proto3,oneof" json:"version,omitempty"`                      // what was deployed: one line, up to 100 bytes
 	Url           *string                `protobuf:"bytes,4,opt,name=url,proto3,oneof" json:"url,omitempty"`                              // http or https, up to 1,000 bytes
-	Queues        []string               `protobuf:"bytes,5,rep,name=queues,proto3" json:"queues,omitempty"`                              // patterns, at most 16; none: all queues
-	Types         []string               `protobuf:"bytes,6,rep,name=types,proto3" json:"types,omitempty"`                                // patterns, at most 16; none: all task types
+	Queues        []string               `protobuf:"bytes,5,rep,name=queues,proto3" json:"queues,omitempty"`                              // patterns of the queues it concerns, at most 16; none: all
+	Types         []string               `protobuf:"bytes,6,rep,name=types,proto3" json:"types,omitempty"`                                // patterns of the task types it concerns, at most 16; none: all
 	At            *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=at,proto3" json:"at,omitempty"`                                      // within the last 90 days, or up to a day ahead; default now
-	EndedAt       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`             // not before at, and at most a day ahead
+	EndedAt       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`             // not before at, and at most a day ahead; unset: an incident is still open, other markers are points in time
 	RequestId     *string                `protobuf:"bytes,9,opt,name=request_id,json=requestId,proto3,oneof" json:"request_id,omitempty"` // a UUID, the same in retries of the call; absent: the call will not be retried
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -299,6 +300,7 @@ func (x *AddMarkerResponse) GetMarker() *Marker {
 	return nil
 }
 
+// ListMarkersRequest selects markers. Fields that are not set match all.
 type ListMarkersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Since         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=since,proto3" json:"since,omitempty"`       // leaves out markers that ended before this; default: no bound

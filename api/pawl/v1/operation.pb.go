@@ -144,7 +144,7 @@ func (OperationState) EnumDescriptor() ([]byte, []int) {
 	return file_pawl_v1_operation_proto_rawDescGZIP(), []int{1}
 }
 
-// OperationSpec describes an operation.
+// OperationSpec describes a bulk operation: one action, applied to many tasks in the background (docs/bulk-operations.md).
 type OperationSpec struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Action        Action                 `protobuf:"varint,1,opt,name=action,proto3,enum=pawl.v1.Action" json:"action,omitempty"`       // required
@@ -314,12 +314,12 @@ type Operation struct {
 	State             OperationState         `protobuf:"varint,3,opt,name=state,proto3,enum=pawl.v1.OperationState" json:"state,omitempty"`
 	Stopping          OperationState         `protobuf:"varint,4,opt,name=stopping,proto3,enum=pawl.v1.OperationState" json:"stopping,omitempty"` // the state it enters when the steps under way are over; unspecified: it continues
 	Author            *Operator              `protobuf:"bytes,5,opt,name=author,proto3" json:"author,omitempty"`
-	CreatedAt         *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	CreatedAt         *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"` // only tasks that existed then are affected
 	PausedAt          *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=paused_at,json=pausedAt,proto3" json:"paused_at,omitempty"`
 	EndedAt           *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
 	Why               string                 `protobuf:"bytes,9,opt,name=why,proto3" json:"why,omitempty"`                                                            // why it was paused or aborted, or why it failed
 	StoppedBy         *Operator              `protobuf:"bytes,10,opt,name=stopped_by,json=stoppedBy,proto3" json:"stopped_by,omitempty"`                              // absent: the operation itself
-	ResumedBy         *Operator              `protobuf:"bytes,11,opt,name=resumed_by,json=resumedBy,proto3" json:"resumed_by,omitempty"`                              // the last time
+	ResumedBy         *Operator              `protobuf:"bytes,11,opt,name=resumed_by,json=resumedBy,proto3" json:"resumed_by,omitempty"`                              // the last time; absent: never resumed
 	Total             int64                  `protobuf:"varint,12,opt,name=total,proto3" json:"total,omitempty"`                                                      // tasks that matched before the start
 	TotalIsLowerBound bool                   `protobuf:"varint,13,opt,name=total_is_lower_bound,json=totalIsLowerBound,proto3" json:"total_is_lower_bound,omitempty"` // counting all of them would have taken too long, or shards did not answer
 	Matched           int64                  `protobuf:"varint,14,opt,name=matched,proto3" json:"matched,omitempty"`                                                  // so far: done + skipped + failed, and those moving to another queue
@@ -329,7 +329,7 @@ type Operation struct {
 	Failed            int64                  `protobuf:"varint,18,opt,name=failed,proto3" json:"failed,omitempty"`
 	Errors            []*FailedTask          `protobuf:"bytes,19,rep,name=errors,proto3" json:"errors,omitempty"`                                    // the first ones
 	WaitsFor          string                 `protobuf:"bytes,20,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`                // why it makes no progress
-	CurrentStates     *CurrentStates         `protobuf:"bytes,21,opt,name=current_states,json=currentStates,proto3" json:"current_states,omitempty"` // only if requested
+	CurrentStates     *CurrentStates         `protobuf:"bytes,21,opt,name=current_states,json=currentStates,proto3" json:"current_states,omitempty"` // absent: not requested
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }

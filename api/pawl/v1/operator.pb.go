@@ -73,7 +73,7 @@ func (KeyOrder) EnumDescriptor() ([]byte, []int) {
 	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{0}
 }
 
-// QueueTrait is a property by which queues can be filtered.
+// QueueTrait is a property by which queues can be filtered. All but QUEUE_TRAIT_PAUSED may be some seconds out of date.
 type QueueTrait int32
 
 const (
@@ -175,7 +175,8 @@ func (QueueOrder) EnumDescriptor() ([]byte, []int) {
 	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{2}
 }
 
-// QueueSettings holds the settings of a queue. In responses every field has its effective value.
+// QueueSettings holds the settings of a queue. In responses every field has its effective value; in requests, a missing or zero field means
+// the default.
 type QueueSettings struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Weights       *PriorityWeights       `protobuf:"bytes,1,opt,name=weights,proto3" json:"weights,omitempty"` // absent: strict order of priorities
@@ -454,7 +455,7 @@ func (x *KeyRules) GetWeight() int32 {
 	return 0
 }
 
-// Hold is a pause of a queue's tasks of one type or one key.
+// Hold is a pause of a queue's tasks of one type or one key; the other is empty.
 type Hold struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
@@ -669,6 +670,7 @@ func (x *Retention) GetPoisoned() *durationpb.Duration {
 	return nil
 }
 
+// Queue is everything the broker knows about a queue.
 type Queue struct {
 	state                 protoimpl.MessageState `protogen:"open.v1"`
 	Queue                 string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
@@ -677,7 +679,7 @@ type Queue struct {
 	PausedAt              *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=paused_at,json=pausedAt,proto3" json:"paused_at,omitempty"`
 	Depth                 *Depth                 `protobuf:"bytes,5,opt,name=depth,proto3" json:"depth,omitempty"`
 	ReadyByPriority       *ReadyByPriority       `protobuf:"bytes,6,opt,name=ready_by_priority,json=readyByPriority,proto3" json:"ready_by_priority,omitempty"`
-	OldestReadyAgeSeconds float64                `protobuf:"fixed64,7,opt,name=oldest_ready_age_seconds,json=oldestReadyAgeSeconds,proto3" json:"oldest_ready_age_seconds,omitempty"`
+	OldestReadyAgeSeconds float64                `protobuf:"fixed64,7,opt,name=oldest_ready_age_seconds,json=oldestReadyAgeSeconds,proto3" json:"oldest_ready_age_seconds,omitempty"` // how long the oldest ready task has been ready
 	Settings              *QueueSettings         `protobuf:"bytes,8,opt,name=settings,proto3" json:"settings,omitempty"`
 	Version               int64                  `protobuf:"varint,9,opt,name=version,proto3" json:"version,omitempty"` // of the settings; grows with every change
 	CreatedAt             *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
@@ -686,13 +688,14 @@ type Queue struct {
 	Breakers              []*BreakerStatus       `protobuf:"bytes,20,rep,name=breakers,proto3" json:"breakers,omitempty"`                              // up to 100 that are not closed, the longest open first
 	BreakersOpen          int32                  `protobuf:"varint,21,opt,name=breakers_open,json=breakersOpen,proto3" json:"breakers_open,omitempty"` // how many are not closed
 	PausedBy              string                 `protobuf:"bytes,22,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"`              // as given by the caller; empty: unknown
-	// Set by GetQueue and ListQueues, as far as known to the nodes that answered:
-	Rates         *QueueRates  `protobuf:"bytes,23,opt,name=rates,proto3" json:"rates,omitempty"`                                           // in the last minute
+	// In the last minute; absent: not reported. Recent activity, from here to the series, is set by calls that read queues but not by those that
+	// change one.
+	Rates         *QueueRates  `protobuf:"bytes,23,opt,name=rates,proto3" json:"rates,omitempty"`
 	Wait          *Latency     `protobuf:"bytes,24,opt,name=wait,proto3" json:"wait,omitempty"`                                             // from ready to claimed, in the last 5 minutes
 	Run           *Latency     `protobuf:"bytes,25,opt,name=run,proto3" json:"run,omitempty"`                                               // from claimed to the end of the run, in the last 5 minutes
 	DrainSeconds  *float64     `protobuf:"fixed64,26,opt,name=drain_seconds,json=drainSeconds,proto3,oneof" json:"drain_seconds,omitempty"` // until no task is ready, at the rates of the last minute; absent: the ready tasks do not become fewer
-	Workers       *int64       `protobuf:"varint,27,opt,name=workers,proto3,oneof" json:"workers,omitempty"`                                // that take its tasks, without quiet and draining ones
-	Series        *QueueSeries `protobuf:"bytes,28,opt,name=series,proto3" json:"series,omitempty"`                                         // set by ListQueues if requested
+	Workers       *int64       `protobuf:"varint,27,opt,name=workers,proto3,oneof" json:"workers,omitempty"`                                // that take its tasks, without quiet and draining ones; absent: not reported
+	Series        *QueueSeries `protobuf:"bytes,28,opt,name=series,proto3" json:"series,omitempty"`                                         // in lists; absent: not requested
 	Missing       []*Missing   `protobuf:"bytes,29,rep,name=missing,proto3" json:"missing,omitempty"`                                       // shards and nodes whose part of the numbers is missing, and why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -959,6 +962,7 @@ func (x *QueuePart) GetOwn() bool {
 	return false
 }
 
+// Depth counts the tasks of a queue by state.
 type Depth struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Scheduled     int64                  `protobuf:"varint,1,opt,name=scheduled,proto3" json:"scheduled,omitempty"`
@@ -1051,6 +1055,7 @@ func (x *Depth) GetPoisoned() int64 {
 	return 0
 }
 
+// ReadyByPriority counts the ready tasks of a queue by priority.
 type ReadyByPriority struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	High          int64                  `protobuf:"varint,1,opt,name=high,proto3" json:"high,omitempty"`
@@ -1115,9 +1120,9 @@ type ListQueuesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Limit         int32                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"` // default 100, at most 1,000
 	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
-	Series        *durationpb.Duration   `protobuf:"bytes,3,opt,name=series,proto3" json:"series,omitempty"`                          // includes each queue's series of this length: 2m, 5m, 1h or 24h; absent: none
-	Pattern       *string                `protobuf:"bytes,4,opt,name=pattern,proto3,oneof" json:"pattern,omitempty"`                  // of names, in which * matches any characters; absent: all
-	Having        QueueTrait             `protobuf:"varint,5,opt,name=having,proto3,enum=pawl.v1.QueueTrait" json:"having,omitempty"` // all but PAUSED may be some seconds out of date
+	Series        *durationpb.Duration   `protobuf:"bytes,3,opt,name=series,proto3" json:"series,omitempty"`         // includes each queue's series of this length: 2m, 5m, 1h or 24h; absent: none
+	Pattern       *string                `protobuf:"bytes,4,opt,name=pattern,proto3,oneof" json:"pattern,omitempty"` // of names, in which * matches any characters; absent: all
+	Having        QueueTrait             `protobuf:"varint,5,opt,name=having,proto3,enum=pawl.v1.QueueTrait" json:"having,omitempty"`
 	Order         QueueOrder             `protobuf:"varint,6,opt,name=order,proto3,enum=pawl.v1.QueueOrder" json:"order,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1855,15 +1860,19 @@ func (x *CloseBreakerResponse) GetQueue() *Queue {
 	return nil
 }
 
+// SpreadQueueRequest says over which shards to spread a queue: either these shards, or as many as parts says.
 type SpreadQueueRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	Parts         int32                  `protobuf:"varint,2,opt,name=parts,proto3" json:"parts,omitempty"`          // over this many shards, first those that have the queue; or:
-	Shards        []uint32               `protobuf:"varint,3,rep,packed,name=shards,proto3" json:"shards,omitempty"` // over these
-	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	Own           bool                   `protobuf:"varint,5,opt,name=own,proto3" json:"own,omitempty"`                     // no other queue may be in these shards
-	DryRun        bool                   `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // changes nothing, and returns the queue as it would be
-	Force         bool                   `protobuf:"varint,7,opt,name=force,proto3" json:"force,omitempty"`                 // spread it even if it has tasks whose keys are in different slots; new tasks like them will be refused
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Queue  string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Parts  int32                  `protobuf:"varint,2,opt,name=parts,proto3" json:"parts,omitempty"`          // first the shards that have the queue, then those with the fewest other queues
+	Shards []uint32               `protobuf:"varint,3,rep,packed,name=shards,proto3" json:"shards,omitempty"` // numbers of shards
+	Reason string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Reserves the shards: no other queue may be in them, and new queues go elsewhere. A call without it ends the reservation.
+	Own    bool `protobuf:"varint,5,opt,name=own,proto3" json:"own,omitempty"`
+	DryRun bool `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // changes nothing, and returns the queue as it would be
+	// Spreads the queue although it has tasks whose key, unique key and idempotency key are in different slots; new tasks like them will be
+	// refused.
+	Force         bool `protobuf:"varint,7,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2395,6 +2404,7 @@ func (x *GroupDeadRequest) GetPoisoned() bool {
 	return false
 }
 
+// GroupDeadResponse groups dead letters by type and message.
 type GroupDeadResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Groups        []*DeadGroup           `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`    // largest first, at most 1,000
@@ -2455,18 +2465,21 @@ func (x *GroupDeadResponse) GetMissing() []*Missing {
 	return nil
 }
 
+// DeadGroup counts the dead letters with one fingerprint.
 type DeadGroup struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Fingerprint   string                 `protobuf:"bytes,1,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
-	Type          string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
-	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"` // normalized: numbers and ids replaced
-	Count         int64                  `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
-	FirstAt       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=first_at,json=firstAt,proto3" json:"first_at,omitempty"`
-	LastAt        *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=last_at,json=lastAt,proto3" json:"last_at,omitempty"`
-	SampleTaskId  string                 `protobuf:"bytes,7,opt,name=sample_task_id,json=sampleTaskId,proto3" json:"sample_task_id,omitempty"`
-	Queues        int32                  `protobuf:"varint,8,opt,name=queues,proto3" json:"queues,omitempty"`       // number of queues they are in
-	Queue         string                 `protobuf:"bytes,9,opt,name=queue,proto3" json:"queue,omitempty"`          // the queue with the most of them
-	Trend         []int64                `protobuf:"varint,10,rep,packed,name=trend,proto3" json:"trend,omitempty"` // how many of them ended in each of the last 24 hours, oldest first; the last element is the past 60 minutes
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Fingerprint  string                 `protobuf:"bytes,1,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	Type         string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
+	Message      string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"` // with numbers and ids replaced
+	Count        int64                  `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
+	FirstAt      *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=first_at,json=firstAt,proto3" json:"first_at,omitempty"`
+	LastAt       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=last_at,json=lastAt,proto3" json:"last_at,omitempty"`
+	SampleTaskId string                 `protobuf:"bytes,7,opt,name=sample_task_id,json=sampleTaskId,proto3" json:"sample_task_id,omitempty"`
+	Queues       int32                  `protobuf:"varint,8,opt,name=queues,proto3" json:"queues,omitempty"` // number of queues they are in
+	Queue        string                 `protobuf:"bytes,9,opt,name=queue,proto3" json:"queue,omitempty"`    // the queue with the most of them
+	// How many of them ended in each of the last 24 hours, oldest first; the last element is the past 60 minutes. Dead letters that have since
+	// been replayed or discarded are not counted.
+	Trend         []int64 `protobuf:"varint,10,rep,packed,name=trend,proto3" json:"trend,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3176,6 +3189,7 @@ func (*GetServerRequest) Descriptor() ([]byte, []int) {
 	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{45}
 }
 
+// GetServerResponse describes the node that answers.
 type GetServerResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
@@ -3252,6 +3266,7 @@ func (x *GetServerResponse) GetShards() []*ShardInfo {
 	return nil
 }
 
+// ShardInfo is a shard as that node sees it.
 type ShardInfo struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`

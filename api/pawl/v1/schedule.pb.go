@@ -28,7 +28,7 @@ type Missed int32
 
 const (
 	Missed_MISSED_UNSPECIFIED Missed = 0 // once
-	Missed_MISSED_ONCE        Missed = 1 // one task for all of them
+	Missed_MISSED_ONCE        Missed = 1 // one task for all of them; the default
 	Missed_MISSED_SKIP        Missed = 2 // none
 	Missed_MISSED_ALL         Missed = 3 // one task each, for the newest 1,000 at most
 )
@@ -81,7 +81,7 @@ type Overlap int32
 
 const (
 	Overlap_OVERLAP_UNSPECIFIED Overlap = 0 // allow
-	Overlap_OVERLAP_ALLOW       Overlap = 1
+	Overlap_OVERLAP_ALLOW       Overlap = 1 // the default
 	Overlap_OVERLAP_SKIP        Overlap = 2
 )
 
@@ -186,7 +186,7 @@ func (TickOutcome) EnumDescriptor() ([]byte, []int) {
 type ScheduleSpec struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                               // required; letters, digits and . _ - : up to 256 bytes
-	Cron          *string                `protobuf:"bytes,2,opt,name=cron,proto3,oneof" json:"cron,omitempty"`                         // five or six fields, or a shorthand such as @daily; either this or every
+	Cron          *string                `protobuf:"bytes,2,opt,name=cron,proto3,oneof" json:"cron,omitempty"`                         // five fields, or six with seconds first, or a shorthand such as @daily; either this or every
 	Every         *durationpb.Duration   `protobuf:"bytes,3,opt,name=every,proto3" json:"every,omitempty"`                             // whole seconds
 	TimeZone      *string                `protobuf:"bytes,4,opt,name=time_zone,json=timeZone,proto3,oneof" json:"time_zone,omitempty"` // of cron: an IANA name; default UTC
 	Jitter        *durationpb.Duration   `protobuf:"bytes,5,opt,name=jitter,proto3" json:"jitter,omitempty"`                           // up to 24h
@@ -298,15 +298,15 @@ type Schedule struct {
 	ScheduleId    string                   `protobuf:"bytes,2,opt,name=schedule_id,json=scheduleId,proto3" json:"schedule_id,omitempty"` // changes if the schedule is deleted and created again
 	CreatedAt     *timestamppb.Timestamp   `protobuf:"bytes,3,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	UpdatedAt     *timestamppb.Timestamp   `protobuf:"bytes,4,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
-	NextRunAt     *timestamppb.Timestamp   `protobuf:"bytes,5,opt,name=next_run_at,json=nextRunAt,proto3" json:"next_run_at,omitempty"`             // absent: paused
+	NextRunAt     *timestamppb.Timestamp   `protobuf:"bytes,5,opt,name=next_run_at,json=nextRunAt,proto3" json:"next_run_at,omitempty"`             // absent: it is paused
 	NextPlannedAt *timestamppb.Timestamp   `protobuf:"bytes,6,opt,name=next_planned_at,json=nextPlannedAt,proto3" json:"next_planned_at,omitempty"` // next_run_at without its jitter
 	Paused        bool                     `protobuf:"varint,7,opt,name=paused,proto3" json:"paused,omitempty"`
 	PausedReason  string                   `protobuf:"bytes,8,opt,name=paused_reason,json=pausedReason,proto3" json:"paused_reason,omitempty"`
 	PausedAt      *timestamppb.Timestamp   `protobuf:"bytes,9,opt,name=paused_at,json=pausedAt,proto3" json:"paused_at,omitempty"`
-	Last          *Tick                    `protobuf:"bytes,10,opt,name=last,proto3" json:"last,omitempty"`                         // the newest history entry
+	Last          *Tick                    `protobuf:"bytes,10,opt,name=last,proto3" json:"last,omitempty"`                         // the newest history entry; absent: none
 	PausedBy      string                   `protobuf:"bytes,11,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"` // as given by the caller; empty: unknown
 	Coming        []*timestamppb.Timestamp `protobuf:"bytes,12,rep,name=coming,proto3" json:"coming,omitempty"`                     // up to four ticks after the next one, without their jitter; not in lists, nor while paused
-	Etag          string                   `protobuf:"bytes,13,opt,name=etag,proto3" json:"etag,omitempty"`                         // changes with the spec
+	Etag          string                   `protobuf:"bytes,13,opt,name=etag,proto3" json:"etag,omitempty"`                         // changes with whatever a call can change in the spec
 	InWords       string                   `protobuf:"bytes,14,opt,name=in_words,json=inWords,proto3" json:"in_words,omitempty"`    // when it fires, in English, in its time zone: "At 09:30, Monday to Friday"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -449,8 +449,8 @@ type Tick struct {
 	Count         int32                  `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`                         // number of ticks; 100 means 100 or more
 	DecidedAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=decided_at,json=decidedAt,proto3" json:"decided_at,omitempty"`
 	Outcome       TickOutcome            `protobuf:"varint,6,opt,name=outcome,proto3,enum=pawl.v1.TickOutcome" json:"outcome,omitempty"`
-	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`               // why it was skipped: missed, paused, overlap, queue_full, ...
-	TaskId        string                 `protobuf:"bytes,8,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"` // its task, or the task that it overlapped
+	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`               // why it was skipped: missed, paused, overlap, queue_full and others
+	TaskId        string                 `protobuf:"bytes,8,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"` // its task, or the task that it overlapped; empty: on its way to another shard
 	Late          *durationpb.Duration   `protobuf:"bytes,9,opt,name=late,proto3" json:"late,omitempty"`                   // from planned_at to decided_at
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -817,6 +817,7 @@ func (x *PutScheduleRequest) GetIfEtag() string {
 	return ""
 }
 
+// PutScheduleResponse says what a call did to a schedule, or would do.
 type PutScheduleResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Change        string                 `protobuf:"bytes,1,opt,name=change,proto3" json:"change,omitempty"`     // created, updated, unchanged

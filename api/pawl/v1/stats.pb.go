@@ -23,12 +23,13 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// TypeOrder is the order of a list of types. Only a list by name has more than one page.
 type TypeOrder int32
 
 const (
 	TypeOrder_TYPE_ORDER_UNSPECIFIED TypeOrder = 0 // by name
-	TypeOrder_TYPE_ORDER_MOST        TypeOrder = 1 // most events in the window first. One page, without a cursor
-	TypeOrder_TYPE_ORDER_FAILING     TypeOrder = 2 // most failed attempts in the window first; types without any are left out. One page, without a cursor
+	TypeOrder_TYPE_ORDER_MOST        TypeOrder = 1 // most events in the window first
+	TypeOrder_TYPE_ORDER_FAILING     TypeOrder = 2 // most failed attempts in the window first; types without any are left out
 )
 
 // Enum value maps for TypeOrder.
@@ -116,6 +117,7 @@ func (x *GetStatsRequest) GetWindow() *durationpb.Duration {
 	return nil
 }
 
+// GetStatsResponse has the statistics of all queues together, their current totals, and what needs attention.
 type GetStatsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Stats         *Stats                 `protobuf:"bytes,1,opt,name=stats,proto3" json:"stats,omitempty"`
@@ -280,7 +282,8 @@ func (x *GetQueueStatsResponse) GetStats() *Stats {
 	return nil
 }
 
-// Stats counts the events of a time window, and how long tasks waited and ran in it.
+// Stats counts the events of a time window, and how long tasks waited and ran in it. Each node counts the events of the shards it leads;
+// these are the sums of all nodes.
 type Stats struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Window        *durationpb.Duration   `protobuf:"bytes,1,opt,name=window,proto3" json:"window,omitempty"`
@@ -514,17 +517,17 @@ func (x *Series) GetReplayed() []int64 {
 	return nil
 }
 
-// EventCounts counts the events of a window.
+// EventCounts counts events by kind.
 type EventCounts struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Enqueued      int64                  `protobuf:"varint,1,opt,name=enqueued,proto3" json:"enqueued,omitempty"`
 	Claimed       int64                  `protobuf:"varint,2,opt,name=claimed,proto3" json:"claimed,omitempty"`
 	Succeeded     int64                  `protobuf:"varint,3,opt,name=succeeded,proto3" json:"succeeded,omitempty"`
-	Failed        int64                  `protobuf:"varint,4,opt,name=failed,proto3" json:"failed,omitempty"`
-	Crashed       int64                  `protobuf:"varint,5,opt,name=crashed,proto3" json:"crashed,omitempty"`
+	Failed        int64                  `protobuf:"varint,4,opt,name=failed,proto3" json:"failed,omitempty"`   // attempts, including those that timed out or found poison
+	Crashed       int64                  `protobuf:"varint,5,opt,name=crashed,proto3" json:"crashed,omitempty"` // attempts whose lease was lost
 	Dead          int64                  `protobuf:"varint,6,opt,name=dead,proto3" json:"dead,omitempty"`
 	Poisoned      int64                  `protobuf:"varint,7,opt,name=poisoned,proto3" json:"poisoned,omitempty"`
-	Discarded     int64                  `protobuf:"varint,8,opt,name=discarded,proto3" json:"discarded,omitempty"`
+	Discarded     int64                  `protobuf:"varint,8,opt,name=discarded,proto3" json:"discarded,omitempty"` // including expired tasks and those moved to another queue
 	Cancelled     int64                  `protobuf:"varint,9,opt,name=cancelled,proto3" json:"cancelled,omitempty"`
 	Replayed      int64                  `protobuf:"varint,10,opt,name=replayed,proto3" json:"replayed,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1311,6 +1314,7 @@ func (x *GetQueueScaleResponse) GetMissing() []*Missing {
 	return nil
 }
 
+// ListTypesRequest selects task types.
 type ListTypesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Window        *durationpb.Duration   `protobuf:"bytes,1,opt,name=window,proto3" json:"window,omitempty"`         // 5m, 1h or 24h; default 1h
@@ -1588,6 +1592,7 @@ func (x *TypeSummary) GetLastFailedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+// GetTypeStatsRequest says which statistics of a type to return.
 type GetTypeStatsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
@@ -1958,6 +1963,7 @@ func (x *Comparison) GetAfter() *TypePeriod {
 	return nil
 }
 
+// TypePeriod describes what happened to the tasks of a type in a period.
 type TypePeriod struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Start         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`

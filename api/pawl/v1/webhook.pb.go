@@ -36,9 +36,9 @@ type Webhook struct {
 	CreatedBy      string                 `protobuf:"bytes,7,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
 	CreatedAt      *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	ChangedAt      *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=changed_at,json=changedAt,proto3" json:"changed_at,omitempty"`
-	RotatedAt      *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=rotated_at,json=rotatedAt,proto3" json:"rotated_at,omitempty"`
-	OldUntil       *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=old_until,json=oldUntil,proto3" json:"old_until,omitempty"` // until then, notices are also signed with the secret from before the last rotation
-	State          string                 `protobuf:"bytes,30,opt,name=state,proto3" json:"state,omitempty"`                       // active, failing (the last attempt failed), paused, disabled
+	RotatedAt      *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=rotated_at,json=rotatedAt,proto3" json:"rotated_at,omitempty"` // unset: never
+	OldUntil       *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=old_until,json=oldUntil,proto3" json:"old_until,omitempty"`    // until then, notices are also signed with the secret from before the last rotation
+	State          string                 `protobuf:"bytes,30,opt,name=state,proto3" json:"state,omitempty"`                          // active, failing (the last attempt failed), paused, disabled
 	Paused         bool                   `protobuf:"varint,12,opt,name=paused,proto3" json:"paused,omitempty"`
 	PausedReason   string                 `protobuf:"bytes,13,opt,name=paused_reason,json=pausedReason,proto3" json:"paused_reason,omitempty"`
 	PausedBy       string                 `protobuf:"bytes,14,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"`
@@ -626,12 +626,13 @@ func (x *GetWebhookResponse) GetWebhook() *Webhook {
 	return nil
 }
 
+// AddWebhookRequest describes a webhook to create, in the caller's namespace.
 type AddWebhookRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                             // letters, digits and . _ - :, up to 128; unique in its namespace
 	Url           string                 `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`                               // https; http only to networks that the server allows
 	Events        []string               `protobuf:"bytes,3,rep,name=events,proto3" json:"events,omitempty"`                         // task.* is a whole group; none: all, but queue.over and queue.under only with a threshold
-	Queues        []string               `protobuf:"bytes,4,rep,name=queues,proto3" json:"queues,omitempty"`                         // patterns, at most 32; none: all queues
+	Queues        []string               `protobuf:"bytes,4,rep,name=queues,proto3" json:"queues,omitempty"`                         // patterns, in which * matches any characters, at most 32; none: all queues
 	DepthOver     int64                  `protobuf:"varint,5,opt,name=depth_over,json=depthOver,proto3" json:"depth_over,omitempty"` // ready tasks above which queue.over is sent; 0: none
 	WaitOver      *durationpb.Duration   `protobuf:"bytes,6,opt,name=wait_over,json=waitOver,proto3" json:"wait_over,omitempty"`     // the same for how long the oldest has been ready, 1s to 30 days; unset: none
 	Secret        *string                `protobuf:"bytes,7,opt,name=secret,proto3,oneof" json:"secret,omitempty"`                   // whsec_ and 24 to 64 bytes in base64; absent: the server makes one
@@ -718,6 +719,7 @@ func (x *AddWebhookRequest) GetSecret() string {
 	return ""
 }
 
+// AddWebhookResponse is a webhook with its secret, which is shown this once only.
 type AddWebhookResponse struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Webhook           *Webhook               `protobuf:"bytes,1,opt,name=webhook,proto3" json:"webhook,omitempty"`
@@ -778,7 +780,7 @@ func (x *AddWebhookResponse) GetUnconfirmedShards() []uint32 {
 	return nil
 }
 
-// SetWebhookRequest changes the fields that are set. The webhook's pause, secrets and counts are kept.
+// SetWebhookRequest says what to change in a webhook: the fields that are set. Its pause, secrets and counts are kept.
 type SetWebhookRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1283,11 +1285,12 @@ func (x *TestWebhookResponse) GetDelivery() *WebhookDelivery {
 	return nil
 }
 
+// RotateWebhookSecretRequest describes how a webhook's secret is replaced.
 type RotateWebhookSecretRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Secret        *string                `protobuf:"bytes,2,opt,name=secret,proto3,oneof" json:"secret,omitempty"` // whsec_ and 24 to 64 bytes in base64; absent: the server makes one
-	Overlap       *durationpb.Duration   `protobuf:"bytes,3,opt,name=overlap,proto3" json:"overlap,omitempty"`     // how long notices are also signed with the old secret: default 24 h, at most 30 days; 0: not at all
+	Overlap       *durationpb.Duration   `protobuf:"bytes,3,opt,name=overlap,proto3" json:"overlap,omitempty"`     // how long notices are also signed with the old secret; unset: 24 h; at most 30 days; 0: not at all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

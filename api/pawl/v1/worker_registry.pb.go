@@ -23,6 +23,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// ListWorkersRequest selects workers. All fields that are set must match.
 type ListWorkersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         *string                `protobuf:"bytes,1,opt,name=queue,proto3,oneof" json:"queue,omitempty"` // only workers that take tasks of it
@@ -471,10 +472,10 @@ type Worker struct {
 	Types         []string               `protobuf:"bytes,10,rep,name=types,proto3" json:"types,omitempty"`                                // empty: all
 	Slots         int32                  `protobuf:"varint,11,opt,name=slots,proto3" json:"slots,omitempty"`                               // if it claims by single calls, the same as running
 	Running       int32                  `protobuf:"varint,12,opt,name=running,proto3" json:"running,omitempty"`                           // tasks that it holds, or held when it was lost, as far as known to the nodes that answered
-	Tasks         []*RunningTask         `protobuf:"bytes,13,rep,name=tasks,proto3" json:"tasks,omitempty"`                                // the oldest of them: up to 10 in a list
+	Tasks         []*RunningTask         `protobuf:"bytes,13,rep,name=tasks,proto3" json:"tasks,omitempty"`                                // the oldest of them: up to 10 in a list, else up to 1,000
 	ConnectedAt   *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=connected_at,json=connectedAt,proto3" json:"connected_at,omitempty"` // or first seen
 	SeenAt        *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=seen_at,json=seenAt,proto3" json:"seen_at,omitempty"`                // when it was last heard from
-	ClaimedAt     *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=claimed_at,json=claimedAt,proto3" json:"claimed_at,omitempty"`       // when it last got tasks
+	ClaimedAt     *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=claimed_at,json=claimedAt,proto3" json:"claimed_at,omitempty"`       // when it last got tasks; unset: never
 	Draining      bool                   `protobuf:"varint,17,opt,name=draining,proto3" json:"draining,omitempty"`                         // it is shutting down and takes no new tasks
 	Quiet         *QuietWord             `protobuf:"bytes,18,opt,name=quiet,proto3" json:"quiet,omitempty"`                                // unset: it takes new tasks
 	LostAt        *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=lost_at,json=lostAt,proto3" json:"lost_at,omitempty"`                // unset: not lost
@@ -722,6 +723,7 @@ func (x *QuietWord) GetUntil() *timestamppb.Timestamp {
 	return nil
 }
 
+// RunningTask is a task that a worker holds.
 type RunningTask struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	TaskId         string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
