@@ -278,7 +278,7 @@ func setAttributes(x *exchange) error {
 
 // getAttributes implements GetQueueAttributes.
 func getAttributes(x *exchange) error {
-	q, err := x.current()
+	q, err := x.find(x.Core.CurrentQueue)
 	if err != nil {
 		return err
 	}

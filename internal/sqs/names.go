@@ -86,9 +86,6 @@ func (x *exchange) queueName() (string, error) {
 // queue returns the queue that a request is about.
 func (x *exchange) queue() (queues.Queue, error) { return x.find(x.Core.Queue) }
 
-// current returns the request's queue with every change that was answered.
-func (x *exchange) current() (queues.Queue, error) { return x.find(x.Core.CurrentQueue) }
-
 type lookup func(ctx context.Context, name string) (queues.Queue, bool, error)
 
 func (x *exchange) find(in lookup) (queues.Queue, error) {
