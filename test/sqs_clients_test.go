@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestSQSClients runs Amazon SQS clients as users would, against a server that verifies their signatures. Those that

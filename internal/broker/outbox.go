@@ -153,7 +153,8 @@ func (s *outboxSender) destination(ns string, to schema.Address) waiting.Destina
 }
 
 // decode decodes some of the messages of a page. Those that can't be understood it sets apart, and leaves out.
-func (s *outboxSender) decode(ctx context.Context, ns string, all []schema.StoredMessage, indexes []int) (decoded []*OutboxMessage, err error) {
+func (s *outboxSender) decode(ctx context.Context, ns string, all []schema.StoredMessage,
+	indexes []int) (decoded []*OutboxMessage, err error) {
 	for _, i := range indexes {
 		m, damage := all[i].Message()
 		if damage == nil {

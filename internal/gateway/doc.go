@@ -5,7 +5,7 @@
 // call carries, and services.go gives each service what it needs. grpc.go, web.go and sqs.go turn requests of the three
 // protocols into calls. The services of producers, workers and operators are here, one file for each subject;
 // administration, statistics and watch, which streams events, are packages of their own. Shared by services: convert
-// converts messages, fanout asks the shards of a queue, roundrobin divides claims, tracing makes spans.
+// converts messages, fanout asks the shards of a queue and divides claims, tasktrace makes spans.
 //
 // It knows no storage, no Raft and no rule of a task's life: the engine decides which state allows what, and the cluster which
 // shard has which queue.

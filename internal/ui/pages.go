@@ -15,8 +15,8 @@ var templateFiles embed.FS
 func sets(openAPI func() []byte) []web.Set {
 	return []web.Set{tasks.Pages, {
 		Templates: templateFiles,
-		Pages: slices.Concat(overviewPages, queuePages, typePages, deadPages, workerPages, markerPages, auditPages, clusterPages, webhookPages,
-			namespacePages, tokenPages, settingsPages, apiPages(openAPI)),
+		Pages: slices.Concat(overviewPages, queuePages, typePages, deadPages, workerPages, markerPages, auditPages,
+			clusterPages, webhookPages, namespacePages, tokenPages, settingsPages, apiPages(openAPI)),
 		Actions: slices.Concat(queueActions, queueSettingsActions, workerActions, markerActions, clusterActions, webhookActions,
 			namespaceActions, tokenActions, settingsActions),
 	}}

@@ -274,7 +274,7 @@ func (h *testNode) openPost(t *testing.T, log *slog.Logger, parts *verb.Parts) {
 	sender := webhook.NewSender(webhook.Config{Allow: allow, Version: "test", Dial: h.receiver.dial})
 	h.hooks = onlyHooks{h.control.Webhooks, webhooks.NewDispatcher(webhooks.DispatcherConfig{Webhooks: h.control.Webhooks, Send: sender.Send,
 		Depths: h.depths, Logger: log}), sender}
-	webhooks.DispatcherVerbs.On(h.hooks.Dispatcher, parts)
+	webhooks.DispatcherVerbs.Serve(h.hooks.Dispatcher, parts)
 }
 
 // depths returns the depths of the queues that match patterns.

@@ -1,5 +1,6 @@
 // Package access decides who may call what: it authenticates callers by tokens, certificates or signatures, authorizes calls by the
-// access table, limits the calls and rates of namespaces, throttles and records refusals, and records who read payloads, results or checkpoints.
+// access table, limits the calls and rates of namespaces, throttles and records refusals, and records who read payloads,
+// results or checkpoints.
 //
 // It knows what each call requires of its caller, but not what the call does, nor anything of shards.
 package access

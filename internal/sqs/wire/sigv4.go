@@ -105,8 +105,9 @@ func parseHeader(r *http.Request) (*Signature, error) {
 	return signatureOf(fields["Credential"], date, fields["SignedHeaders"], fields["Signature"])
 }
 
-var errSession = &SignatureError{"InvalidClientTokenId", "The security token included in the request is invalid: temporary credentials are " +
-	"not supported."}
+var errSession = &SignatureError{"InvalidClientTokenId",
+	"The security token included in the request is invalid: temporary credentials are " +
+		"not supported."}
 
 func parseQuery(r *http.Request) (*Signature, error) {
 	q, err := url.ParseQuery(r.URL.RawQuery)

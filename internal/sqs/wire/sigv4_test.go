@@ -153,7 +153,8 @@ func TestTimesOfSignatures(t *testing.T) {
 		off     time.Duration
 		says    string // "": it is accepted
 	}{
-		{"", 0, ""}, {"", ClockSkew, ""}, {"", ClockSkew + time.Second, "Signature expired: 20260304T050607Z is now earlier than 20260304T050608Z."},
+		{"", 0, ""}, {"", ClockSkew, ""},
+		{"", ClockSkew + time.Second, "Signature expired: 20260304T050607Z is now earlier than 20260304T050608Z."},
 		{"", -ClockSkew, ""}, {"", -ClockSkew - time.Second, "Signature not yet current: 20260304T050607Z is still later than 20260304T050606Z " +
 			"(20260304T045106Z + 15 min.)"},
 		{"3600", time.Hour, ""}, {"3600", time.Hour + time.Second, "Signature expired: 20260304T050607Z is now earlier than 20260304T050608Z."},
@@ -235,7 +236,8 @@ func TestIncompleteSignatures(t *testing.T) {
 		{"Action", "ListQueues", true}, {"X-Amz-Expires", "x", false}, {"X-Amz-SignedHeaders", "host" + strings.Repeat(";a", maxHeaders-1), true},
 		{"X-Amz-SignedHeaders", "host" + strings.Repeat(";a", maxHeaders), false}, {"X-Amz-Credential", "K/20260304/" + strings.Repeat("e",
 			maxSignatureField-len("K/20260304//sqs/aws4_request")) + "/sqs/aws4_request", true},
-		{"X-Amz-Credential", "K/20260304/" + strings.Repeat("e", maxSignatureField-len("K/20260304//sqs/aws4_request")+1) + "/sqs/aws4_request", false},
+		{"X-Amz-Credential",
+			"K/20260304/" + strings.Repeat("e", maxSignatureField-len("K/20260304//sqs/aws4_request")+1) + "/sqs/aws4_request", false},
 		{"X-Amz-Algorithm", "x", false}, {"X-Amz-Expires", "", false}, {"X-Amz-Expires", "0", false}, {"X-Amz-Expires", "1", true},
 		{"X-Amz-Expires", "604801", false}, {"X-Amz-Security-Token", "x", false}, {"X-Amz-Credential", "", false}, {headerDate, "", false},
 		{"X-Amz-SignedHeaders", "", false},
