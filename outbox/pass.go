@@ -52,7 +52,7 @@ type session struct {
 func newSession(r *Relay, l *lease) *session {
 	s := &session{
 		relay: r, lease: l, limit: min(firstRead, r.cfg.Batch), call: maxCall,
-		notifications: notifications{relay: r, lease: l, late: backoff{first: firstPoll, most: r.cfg.Poll}},
+		notifications: notifications{relay: r, lease: l, late: backoff{first: firstPoll, max: r.cfg.Poll}},
 	}
 	s.lanes = lanes{session: s, trying: make(chan struct{}, maxTries), queues: map[string]bool{}, delays: map[string]*outage{}}
 	return s
