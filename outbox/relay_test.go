@@ -287,6 +287,19 @@ func TestRelayWithASmallerLimit(t *testing.T) {
 	}
 }
 
+// onError calls fn for each error that is logged.
+type onError struct {
+	slog.Handler
+	fn func()
+}
+
+func (h onError) Enabled(_ context.Context, level slog.Level) bool { return level == slog.LevelError }
+
+func (h onError) Handle(context.Context, slog.Record) error {
+	h.fn()
+	return nil
+}
+
 // Rows that Pawl refuses permanently are kept with the error, and don't delay the others.
 func TestRelayKeepsRefusedRows(t *testing.T) {
 	everyDialect(t, func(t *testing.T, d outbox.Dialect, db *sql.DB) {
@@ -298,8 +311,13 @@ func TestRelayKeepsRefusedRows(t *testing.T) {
 		exec(t, db, insert+"3', 'mail', '{\"type\":\"a\",\"timeout\":\"-1s\"}')")
 		enqueue(t, box, db, receipt{strings.Repeat("x", 2<<20)}, pawl.Queue("mail"))
 		enqueue(t, box, db, receipt{"ok"}, pawl.Queue("mail"))
-		r, _ := startRelay(t, box, client, outbox.RelayConfig{})
-		eventually(t, "all rows are settled", func() bool { return rowsLeft(t, db) == 0 && r.Stats().Dead == 4 })
+		var logged atomic.Int64
+		r, _ := startRelay(t, box, client, outbox.RelayConfig{Logger: slog.New(onError{slog.DiscardHandler, func() {
+			if n := logged.Add(1); int64(count(t, db, "SELECT count(*) FROM pawl_outbox_dead")) < n {
+				t.Error("a row is logged as moved before it is")
+			}
+		}})})
+		eventually(t, "all rows are settled", func() bool { return rowsLeft(t, db) == 0 && r.Stats().Dead == 4 && logged.Load() == 4 })
 		if got := orders(t, client, "mail"); !slices.Equal(got, []string{"ok"}) {
 			t.Errorf("the tasks are %v, want only the valid one", got)
 		}
