@@ -93,7 +93,7 @@ var fromServer = map[string]names{
 	},
 }
 
-// idsOf returns the ids of tasks, and behind a tab what the user may know them by.
+// idsOf returns the ids of tasks, each with its type and state after a tab.
 func idsOf(tasks []*pawltype.Task) (out []string) {
 	for _, t := range tasks {
 		out = append(out, t.ID+"\t"+t.Type+", "+string(t.State))
