@@ -81,11 +81,11 @@ func Effect[R any](ctx context.Context, o *Outbox, tx Tx, c *pawl.Claim, name st
 	return out, nil
 }
 
-func (o *Outbox) effect(ctx context.Context, tx Tx, c *pawl.Claim, name string, fn func(ctx context.Context) ([]byte, error)) ([]byte,
-	error) {
+func (o *Outbox) effect(ctx context.Context, tx Tx, c *pawl.Claim, name string,
+	fn func(ctx context.Context) ([]byte, error)) ([]byte, error) {
 	if name == "" || len(name) > maxEffectName || !utf8.ValidString(name) || strings.IndexByte(name, 0) >= 0 {
-		return nil, fmt.Errorf("outbox: effect of task %q: %w", c.ID, convert.Invalid("name",
-			"%q is not 1 to %d bytes of UTF-8 without zero bytes", convert.CutText(name, 64), maxEffectName))
+		err := convert.Invalid("name", "%q is not 1 to %d bytes of UTF-8 without zero bytes", convert.CutText(name, 64), maxEffectName)
+		return nil, fmt.Errorf("outbox: effect of task %q: %w", c.ID, err)
 	}
 	run, err := uuid.NewRandom()
 	if err != nil {
@@ -116,10 +116,9 @@ type effect struct {
 // The number of affected rows would be enough if drivers agreed on what they count.
 func (e *effect) begin(ctx context.Context) (result []byte, done bool, err error) {
 	w := dialects[e.box.dialect]
-	insert := fmt.Sprintf("INSERT INTO pawl_effect (task_id, name, fence, run, result, keep_until) VALUES (?,?,?,?,'',%s) %s", w.later,
-		w.ignore)
-	if _, err := e.tx.ExecContext(ctx, e.box.dialect.bind(insert), e.claim.ID, e.name, e.claim.Fence, e.run,
-		e.box.keep.Seconds()); err != nil {
+	insert := e.box.dialect.bind("INSERT INTO pawl_effect (task_id, name, fence, run, result, keep_until) VALUES (?,?,?,?,''," +
+		w.later + ") " + w.ignore)
+	if _, err := e.tx.ExecContext(ctx, insert, e.claim.ID, e.name, e.claim.Fence, e.run, e.box.keep.Seconds()); err != nil {
 		return nil, false, fmt.Errorf("insert into pawl_effect: %w", err)
 	}
 	var run string

@@ -58,7 +58,7 @@ func (l *lanes) begin(ctx context.Context, queue string, err error) bool {
 
 // wait tries a queue again until its first row is accepted, or ctx ends. err is why the last row was not.
 func (l *lanes) wait(ctx context.Context, queue string, err error) {
-	pause := backoff{first: firstPutOff, most: longestPutOff}
+	pause := backoff{first: firstPutOff, max: longestPutOff}
 	for err != nil {
 		l.warn(queue, err)
 		wait := max(pause.next(), min(convert.RetryAfter(err), longestPutOff))

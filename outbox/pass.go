@@ -52,7 +52,7 @@ type session struct {
 func newSession(r *Relay, l *lease) *session {
 	s := &session{
 		relay: r, lease: l, limit: min(firstRead, r.cfg.Batch), call: maxCall,
-		notifications: notifications{relay: r, lease: l, late: backoff{first: firstPoll, most: r.cfg.Poll}},
+		notifications: notifications{relay: r, lease: l, late: backoff{first: firstPoll, max: r.cfg.Poll}},
 	}
 	s.lanes = lanes{session: s, trying: make(chan struct{}, maxTries), queues: map[string]bool{}, delays: map[string]*outage{}}
 	return s
@@ -317,7 +317,10 @@ func (c *session) settle(ctx context.Context, out *outcome) error {
 	if err := tx.Commit(); err != nil {
 		return settling(err)
 	}
-	c.relay.dead.Add(int64(len(out.refused)))
+	for _, r := range out.refused {
+		c.relay.dead.Add(1)
+		c.relay.cfg.Logger.Error("outbox: a row was refused for good and moved to pawl_outbox_dead", "id", r.id, "error", r.text())
+	}
 	return nil
 }
 
@@ -341,12 +344,15 @@ func (c *session) deletion(seqs []int64) string {
 	return "DELETE FROM pawl_outbox WHERE seq IN (" + string(list) + ") AND " + c.lease.fence()
 }
 
+// text returns why the row was refused, as its table can hold it.
+func (r *refusal) text() string {
+	return convert.CutText(strings.ReplaceAll(r.err.Error(), "\x00", "\uFFFD"), maxError)
+}
+
 // moveToDead copies a row into the table of dead rows.
 func (c *session) moveToDead(ctx context.Context, tx *sql.Tx, r refusal) error {
-	text := convert.CutText(strings.ReplaceAll(r.err.Error(), "\x00", "\uFFFD"), maxError)
-	c.relay.cfg.Logger.Error("outbox: a row was refused for good and moved to pawl_outbox_dead", "id", r.id, "error", text)
 	_, err := tx.ExecContext(ctx, c.relay.box.dialect.bind("INSERT INTO pawl_outbox_dead (id, queue, task, created_at, error) "+
-		"SELECT id, queue, task, created_at, ? FROM pawl_outbox WHERE seq = ? AND "+c.lease.fence()), text, r.seq)
+		"SELECT id, queue, task, created_at, ? FROM pawl_outbox WHERE seq = ? AND "+c.lease.fence()), r.text(), r.seq)
 	return err
 }
 

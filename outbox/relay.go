@@ -142,7 +142,7 @@ func (r *Relay) Wake() {
 // they recur, and the relay retries, even if it can't reach the database at its start. It returns ErrSchema if the
 // tables don't fit.
 func (r *Relay) Run(ctx context.Context) error {
-	pause := backoff{first: firstPause, most: maxPause}
+	pause := backoff{first: firstPause, max: maxPause}
 	var down outage
 	for {
 		err := checkSchema(ctx, r.box.db, r.box.dialect)
@@ -168,7 +168,7 @@ func (r *Relay) run(ctx context.Context) {
 	if r.cfg.Listen != nil {
 		listener.Go(func() { r.listen(ctx) })
 	}
-	pause := backoff{first: firstPause, most: maxPause}
+	pause := backoff{first: firstPause, max: maxPause}
 	var down outage
 	for ctx.Err() == nil {
 		held, err := l.acquire(ctx)
@@ -224,8 +224,8 @@ func (r *Relay) prune(ctx context.Context) {
 func (r *Relay) work(ctx context.Context, l *lease) {
 	c := newSession(r, l)
 	defer c.lanes.run.Wait()
-	pause := backoff{first: firstPause, most: maxPause}
-	poll := backoff{first: firstPoll, most: r.cfg.Poll}
+	pause := backoff{first: firstPause, max: maxPause}
+	poll := backoff{first: firstPoll, max: r.cfg.Poll}
 	var down outage
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -270,7 +270,7 @@ func (r *Relay) idle(ctx context.Context, pause time.Duration) {
 
 // listen keeps the listener running.
 func (r *Relay) listen(ctx context.Context) {
-	pause := backoff{first: firstPause, most: maxPause}
+	pause := backoff{first: firstPause, max: maxPause}
 	var down outage // never ends: a listener that keeps failing soon after it begins would be logged each time
 	for ctx.Err() == nil {
 		err := r.cfg.Listen(ctx, func() {
@@ -311,15 +311,15 @@ func (o *outage) end() bool {
 
 // backoff produces growing pauses.
 type backoff struct {
-	first, most time.Duration
-	last        time.Duration
+	first, max time.Duration
+	last       time.Duration
 }
 
 func (r *backoff) reset() { r.last = 0 }
 
 // next returns the next pause, with jitter: up to a fifth less.
 func (r *backoff) next() time.Duration {
-	r.last = min(max(2*r.last, r.first), r.most)
+	r.last = min(max(2*r.last, r.first), r.max)
 	return r.last - rand.N(r.last/5+1)
 }
 

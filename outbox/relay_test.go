@@ -179,8 +179,7 @@ func TestRelayDiesBeforeDeletion(t *testing.T) {
 		}
 		next, _ := startRelay(t, box, client, outbox.RelayConfig{})
 		eventually(t, "all rows are enqueued, and counted", func() bool {
-			return rowsLeft(t, db) == 0 && next.Stats().Enqueued+
-				next.Stats().Repeated == 20
+			return rowsLeft(t, db) == 0 && next.Stats().Enqueued+next.Stats().Repeated == 20
 		})
 		if s := next.Stats(); s.Enqueued != 0 || s.Repeated != 20 {
 			t.Errorf("the second relay enqueued %d new tasks and repeated %d, want 0 and 20", s.Enqueued, s.Repeated)
@@ -199,7 +198,7 @@ func TestStaleRelayDeletesNothing(t *testing.T) {
 		box := newBox(t, d, db)
 		client := pawltest.New(t).Client(t)
 		enqueue(t, box, db, receipt{"1"})
-		// is refused
+		// Pawl refuses this one.
 		exec(t, db, "INSERT INTO pawl_outbox (id, queue, task) VALUES ('0198c5a3-7ac1-7000-8000-000000000001', 'q', '{\"typo\":1}')")
 		ctx, die := context.WithCancel(t.Context())
 		calls := 0
@@ -277,8 +276,8 @@ func TestRelayWithASmallerLimit(t *testing.T) {
 	}
 	r, _ := startRelay(t, box, &broken{Producer: client, before: func(items []pawl.Item) []pawl.Enqueued {
 		if len(items) > 7 {
-			return all(items, &pawltype.Error{Code: pawl.ErrInvalidArgument, Message: fmt.Sprintf("tasks: %d tasks, 1 to 7 are allowed",
-				len(items))})
+			message := fmt.Sprintf("tasks: %d tasks, 1 to 7 are allowed", len(items))
+			return all(items, &pawltype.Error{Code: pawl.ErrInvalidArgument, Message: message})
 		}
 		return nil
 	}}, outbox.RelayConfig{})
@@ -286,6 +285,19 @@ func TestRelayWithASmallerLimit(t *testing.T) {
 	if got := orders(t, client, "default"); !slices.Equal(got, want) {
 		t.Errorf("the tasks are %v, want all but the invalid one in order", got)
 	}
+}
+
+// onError calls fn for each error that is logged.
+type onError struct {
+	slog.Handler
+	fn func()
+}
+
+func (h onError) Enabled(_ context.Context, level slog.Level) bool { return level == slog.LevelError }
+
+func (h onError) Handle(context.Context, slog.Record) error {
+	h.fn()
+	return nil
 }
 
 // Rows that Pawl refuses permanently are kept with the error, and don't delay the others.
@@ -299,8 +311,13 @@ func TestRelayKeepsRefusedRows(t *testing.T) {
 		exec(t, db, insert+"3', 'mail', '{\"type\":\"a\",\"timeout\":\"-1s\"}')")
 		enqueue(t, box, db, receipt{strings.Repeat("x", 2<<20)}, pawl.Queue("mail"))
 		enqueue(t, box, db, receipt{"ok"}, pawl.Queue("mail"))
-		r, _ := startRelay(t, box, client, outbox.RelayConfig{})
-		eventually(t, "all rows are settled", func() bool { return rowsLeft(t, db) == 0 && r.Stats().Dead == 4 })
+		var logged atomic.Int64
+		r, _ := startRelay(t, box, client, outbox.RelayConfig{Logger: slog.New(onError{slog.DiscardHandler, func() {
+			if n := logged.Add(1); int64(count(t, db, "SELECT count(*) FROM pawl_outbox_dead")) < n {
+				t.Error("a row is logged as moved before it is")
+			}
+		}})})
+		eventually(t, "all rows are settled", func() bool { return rowsLeft(t, db) == 0 && r.Stats().Dead == 4 && logged.Load() == 4 })
 		if got := orders(t, client, "mail"); !slices.Equal(got, []string{"ok"}) {
 			t.Errorf("the tasks are %v, want only the valid one", got)
 		}

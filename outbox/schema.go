@@ -59,12 +59,11 @@ func checkSchema(ctx context.Context, db *sql.DB, d Dialect) error {
 		return fmt.Errorf("outbox: %w: table pawl_outbox_schema: %w; if it is missing, run what \"pawl-outbox schema --dialect %s\" prints",
 			ErrSchema, err, d)
 	case version > SchemaVersion:
-		return fmt.Errorf("outbox: %w: they have schema version %d, this program supports %d: run a newer version of the program", ErrSchema,
-			version, SchemaVersion)
+		return fmt.Errorf("outbox: %w: they have schema version %d, this program supports %d: run a newer version of the program",
+			ErrSchema, version, SchemaVersion)
 	case version < SchemaVersion:
-		return fmt.Errorf("outbox: %w: they have schema version %d, this program needs %d; run what \"pawl-outbox schema --dialect %s "+
-			"--from %d\" prints",
-			ErrSchema, version, SchemaVersion, d, version)
+		return fmt.Errorf("outbox: %w: they have schema version %d, this program needs %d; run what "+
+			"\"pawl-outbox schema --dialect %s --from %d\" prints", ErrSchema, version, SchemaVersion, d, version)
 	}
 	return nil
 }

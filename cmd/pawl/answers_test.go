@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -124,23 +123,15 @@ func scalar(f protoreflect.FieldDescriptor) protoreflect.Value {
 
 // serveFilled answers every rpc with a message that has every field.
 func serveFilled(t *testing.T) (addr string) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+	return serveFake(t, func(method string, stream grpc.ServerStream) error {
 		if err := stream.RecvMsg(&emptypb.Empty{}); err != nil {
 			return err
 		}
-		name, _ := grpc.MethodFromServerStream(stream)
-		if strings.HasSuffix(name, "/Produce") { // enqueues are sent as batches then
-			return grpcstatus.Error(codes.Unimplemented, name)
+		if strings.HasSuffix(method, "/Produce") { // enqueues are sent as batches then
+			return grpcstatus.Error(codes.Unimplemented, method)
 		}
-		return stream.SendMsg(filled(contract.Calls()[strings.TrimPrefix(name, "/pawl.v1.")].Method.Output()))
-	}))
-	go s.Serve(l)
-	t.Cleanup(s.Stop)
-	return l.Addr().String()
+		return stream.SendMsg(filled(contract.Calls()[strings.TrimPrefix(method, "/pawl.v1.")].Method.Output()))
+	})
 }
 
 // registerFilled registers the same answers for REST.
@@ -157,8 +148,8 @@ func registerFilled(s grpc.ServiceRegistrar) {
 			}
 			return filled(call.Method.Output()), nil
 		}
-		s.RegisterService(&grpc.ServiceDesc{ServiceName: "pawl.v1." + service, Methods: []grpc.MethodDesc{{MethodName: method, Handler: handle}}},
-			nil)
+		s.RegisterService(&grpc.ServiceDesc{ServiceName: "pawl.v1." + service,
+			Methods: []grpc.MethodDesc{{MethodName: method, Handler: handle}}}, nil)
 	}
 }
 

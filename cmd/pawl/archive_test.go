@@ -106,7 +106,7 @@ func record(n int, queue string) archive.Record {
 		EndedAt: at, ArchivedAt: at, Task: archive.Task{Type: "job", Queue: queue, Payload: []byte("1")}}
 }
 
-// archived writes records into the archive of a node, and returns its directory.
+// archivedIn writes records into the archive of a node, and returns its directory.
 func archivedIn(t *testing.T, records ...archive.Record) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -166,7 +166,7 @@ func TestRestoreFromNodes(t *testing.T) {
 		var restored []string
 		for _, r := range got.Results {
 			if r.Error == "" {
-				restored = append(restored, strings.TrimLeft(r.From[24:], "0"))
+				restored = append(restored, shortID(r.From))
 				if r.Duplicate != (round == 1) || r.TaskID == "" {
 					t.Errorf("round %d: %+v", round, r)
 				}
@@ -195,7 +195,7 @@ func TestRestoreFromNodes(t *testing.T) {
 		if err != nil || len(got) != 1 {
 			t.Fatalf("%d tasks were claimed: %v", len(got), err)
 		}
-		payloads = append(payloads, strings.TrimLeft(got[0].Headers["restored_from"][24:], "0")+"="+string(got[0].Payload))
+		payloads = append(payloads, shortID(got[0].Headers["restored_from"])+"="+string(got[0].Payload))
 		if err := c.Ack(t.Context(), got[0]); err != nil {
 			t.Fatal(err)
 		}
@@ -233,15 +233,8 @@ func TestListOfArchives(t *testing.T) {
 		var out, said bytes.Buffer
 		exit := run(append(strings.Fields("dlq archive ls -o json "+flags), "--from", first, "--from", second), strings.NewReader(""), &out,
 			&said)
-		var list struct{ Items []archive.Record }
-		if err := json.Unmarshal(out.Bytes(), &list); err != nil {
-			t.Fatal(err)
-		}
-		got := []string{}
-		for _, r := range list.Items {
-			got = append(got, strings.TrimLeft(r.ID[24:], "0"))
-		}
-		if fmt.Sprint(got) != want || exit != cli.ExitRefused || !strings.Contains(said.String(), damaged+":1: the record is damaged") {
+		got := idsIn(t, out.Bytes())
+		if got != want || exit != cli.ExitRefused || !strings.Contains(said.String(), damaged+":1: the record is damaged") {
 			t.Errorf("%s: %v, status %d, %s", flags, got, exit, said.String())
 		}
 		if more := strings.Contains(said.String(), "there are more"); more != (flags == "--limit 1" || flags == "--limit 2") {
@@ -249,6 +242,52 @@ func TestListOfArchives(t *testing.T) {
 		}
 	}
 }
+
+// onWrite calls do before the first write to it.
+type onWrite struct {
+	bytes.Buffer
+	do func()
+}
+
+func (w *onWrite) Write(b []byte) (int, error) {
+	if w.Len() == 0 {
+		w.do()
+	}
+	return w.Buffer.Write(b)
+}
+
+// A file that its node removes after the list has found its records is named, and the list goes on.
+func TestListOfARemovedFile(t *testing.T) {
+	removed, damaged, kept := archivedIn(t, record(2, "mail")), t.TempDir(), archivedIn(t, record(1, "mail"), record(3, "mail"))
+	if err := os.WriteFile(filepath.Join(damaged, "default@dead-0.jsonl"), []byte("damaged\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	said := &onWrite{do: func() { _ = os.RemoveAll(removed) }} // the damage is named when the first directory has been read
+	exit := run([]string{"dlq", "archive", "ls", "-o", "json", "--from", removed, "--from", damaged, "--from", kept},
+		strings.NewReader(""), &out, said)
+	if got := idsIn(t, out.Bytes()); got != "[3 1]" || exit != cli.ExitRefused ||
+		!strings.Contains(said.String(), removed) || !strings.Contains(said.String(), "there is no record any more") {
+		t.Errorf("the list has %s, status %d, and says %s", got, exit, said)
+	}
+}
+
+// idsIn returns the ids of a list, without their zeros.
+func idsIn(t *testing.T, list []byte) string {
+	t.Helper()
+	var l struct{ Items []archive.Record }
+	if err := json.Unmarshal(list, &l); err != nil {
+		t.Fatal(err)
+	}
+	ids := []string{}
+	for _, r := range l.Items {
+		ids = append(ids, shortID(r.ID))
+	}
+	return fmt.Sprint(ids)
+}
+
+// shortID returns the number of a record's id.
+func shortID(id string) string { return strings.TrimLeft(id[24:], "0") }
 
 // A refusal that passes ends the command before a later task of the same key is sent; a repeat restores the others.
 func TestRestoreKeepsTheOrderOfKeys(t *testing.T) {

@@ -97,8 +97,8 @@ dns:HOST; it has the rights of a token created for one of these names.`
 }
 
 // newCertOf returns the command that creates certificates of a kind.
-func newCertOf(a *app, kind string, make func(authority certs.Pair, now time.Time, days int, name string, hosts []string) (certs.Pair,
-	error)) *cobra.Command {
+func newCertOf(a *app, kind string,
+	make func(authority certs.Pair, now time.Time, days int, name string, hosts []string) (certs.Pair, error)) *cobra.Command {
 	var ca, out string
 	var hosts []string
 	var days int

@@ -362,8 +362,8 @@ new ones go to the shards with the fewest queues.`,
 func newClusterReplication(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "replication N", Short: "Set the number of replicas of each shard", Args: cobra.ExactArgs(1),
-		Long: "Set how many replicas each shard should have: 1, 3, 5 or 7. With fewer nodes, there are as many as the nodes can hold.\nA " +
-			"lower number deletes replicas, and asks for confirmation.",
+		Long: "Set how many replicas each shard should have: 1, 3, 5 or 7. With fewer nodes, there are as many as the nodes can hold.\n" +
+			"A lower number deletes replicas, and asks for confirmation.",
 		Example: "  pawl cluster replication 5",
 	}
 	yes := yesFlag(cmd.Flags())

@@ -112,15 +112,15 @@ func (a *app) deadTasks(ctx context.Context, client *pawl.Client, f admin.Filter
 
 // someQueues names a few queues: "queue mail", "queues a, b, c and 4 more".
 func someQueues(names []string) string {
-	const most = 3
+	const shown = 3
 	if len(names) == 1 {
 		return "queue " + names[0]
 	}
 	rest := ""
-	if n := len(names) - most; n > 0 {
+	if n := len(names) - shown; n > 0 {
 		rest = fmt.Sprintf(" and %d more", n)
 	}
-	return "queues " + strings.Join(names[:min(len(names), most)], ", ") + rest
+	return "queues " + strings.Join(names[:min(len(names), shown)], ", ") + rest
 }
 
 func writeDead(w io.Writer, tasks []*pawltype.Task) {
@@ -142,8 +142,8 @@ func newDLQGroups(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "groups", Short: "Count dead letters by type and error", Args: cli.NoArgs,
 		Long: "Count dead letters by type and error, with numbers and ids in the message replaced: a thousand of them usually come down to " +
-			"two problems.\nWithout --queue, all queues are counted together, and QUEUE is the one with the most. 1H and 24H count those that " +
-			"died in that time.",
+			"two problems.\n" +
+			"Without --queue, all queues are counted together, and QUEUE is the one with the most. 1H and 24H count those that died in that time.",
 		Example: "  pawl dlq groups\n  pawl dlq groups --queue mail -o json",
 	}
 	cmd.Flags().StringVar(&queue, "queue", "", "in this queue")
@@ -236,8 +236,8 @@ func newDLQBulk(a *app, v deadVerb) *cobra.Command {
 Give ids, a filter, or --all. With a filter or --all this starts an operation, which continues in the
 background even if this command is interrupted: see "pawl operation". ` + cli.FilterHelp,
 		SuggestFor: v.like,
-		Example: fmt.Sprintf("  pawl dlq %[1]s 0199f3c2-…\n  pawl dlq %[1]s --queue mail --error 'connection refused' --dry-run\n  pawl dlq "+
-			"%[1]s --all --rate 50/s --detach", v.use),
+		Example: fmt.Sprintf("  pawl dlq %[1]s 0199f3c2-…\n  pawl dlq %[1]s --queue mail --error 'connection refused' --dry-run\n"+
+			"  pawl dlq %[1]s --all --rate 50/s --detach", v.use),
 	}
 	filter.Add(cmd.Flags(), false)
 	flags.add(a, cmd.Flags())

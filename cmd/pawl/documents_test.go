@@ -134,6 +134,14 @@ func (s *server) refusedUsage(line ...string) string {
 
 func rowID(i int) string { return fmt.Sprintf("0198c5a3-7ac1-7000-8000-%012d", i) }
 
+// signals gets a value for each write.
+type signals chan struct{}
+
+func (s signals) Write(b []byte) (int, error) {
+	s <- struct{}{}
+	return len(b), nil
+}
+
 // deadRows relays rows of an outbox, and returns why each died.
 func (s *server) deadRows(tasks []string) map[string]string {
 	s.t.Helper()
@@ -153,14 +161,20 @@ func (s *server) deadRows(tasks []string) map[string]string {
 		}
 	}
 	box, opened := outbox.New(db, outbox.SQLite)
-	relay, made := outbox.NewRelay(box, s.client, outbox.RelayConfig{Logger: slog.New(slog.DiscardHandler)})
+	moved := make(signals, len(tasks))
+	relay, made := outbox.NewRelay(box, s.client, outbox.RelayConfig{
+		Logger: slog.New(slog.NewTextHandler(moved, &slog.HandlerOptions{Level: slog.LevelError}))})
 	if err := errors.Join(err, opened, made); err != nil {
 		s.t.Fatal(err)
 	}
 	done := make(chan error)
 	go func() { done <- relay.Run(ctx) }()
-	for began := time.Now(); relay.Stats().Dead < int64(len(tasks)) && time.Since(began) < 20*time.Second; {
-		time.Sleep(time.Millisecond)
+	for n := range tasks { // the relay logs each row that it has moved
+		select {
+		case <-moved:
+		case <-time.After(time.Minute):
+			s.t.Fatalf("%d of %d rows are dead", n, len(tasks))
+		}
 	}
 	rows, err := box.DeadRows(ctx, 0, len(tasks))
 	stop()

@@ -2,16 +2,11 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"iter"
 	"maps"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,115 +14,14 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/reflect/protoreflect"
+
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
-	"github.com/pawlq/pawl/claims"
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/internal/node"
 )
-
-// server is a node in this process, in memory or in a directory.
-type server struct {
-	t      *testing.T
-	addr   string
-	client *pawl.Client
-	stop   func()
-}
-
-func startServer(t *testing.T, cfg node.Config) *server {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.Listener, cfg.MinFree = l, 1
-	n, err := node.Start(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &server{t: t, addr: l.Addr().String()}
-	if s.client, err = pawl.Dial(s.addr); err != nil {
-		t.Fatal(err)
-	}
-	s.stop = func() {
-		if err := errors.Join(s.client.Close(), n.Stop(context.Background())); err != nil {
-			t.Error(err)
-		}
-	}
-	return s
-}
-
-// run runs a command line, which must end with the exit status.
-func (s *server) run(status int, line ...string) (stdout, stderr string) {
-	s.t.Helper()
-	var out, errs bytes.Buffer
-	if got := run(append(line, "--server", s.addr), strings.NewReader(""), &out, &errs); got != status {
-		s.t.Errorf("pawl %s: status %d, want %d\n%s%s", strings.Join(line, " "), got, status, &out, &errs)
-	}
-	return out.String(), errs.String()
-}
-
-// state returns what commands can change. The audit log has an entry for each change by an operator.
-func (s *server) state() string {
-	s.t.Helper()
-	ctx, a := s.t.Context(), admin.New(s.client)
-	return listed(s.t, a.Tasks().List(ctx, admin.Filter{})) + listed(s.t, a.Schedules().List(ctx)) + listed(s.t, a.Operations().List(ctx)) +
-		listed(s.t, a.Audit().List(ctx, admin.AuditFilter{}))
-}
-
-// listed returns a list as text.
-func listed[T any](t *testing.T, list iter.Seq2[T, error]) (all string) {
-	t.Helper()
-	for item, err := range list {
-		text, wrong := json.Marshal(item)
-		if err = errors.Join(err, wrong); err != nil {
-			t.Fatal(err)
-		}
-		all += string(text) + "\n"
-	}
-	return all
-}
-
-// tasks enqueues three tasks in a queue.
-func (s *server) tasks(queue string, opts ...pawl.Option) (ids []string) {
-	s.t.Helper()
-	for range 3 {
-		ref, err := s.client.Enqueue(s.t.Context(), pawl.RawTask{Type: "job"}, append(opts, pawl.Queue(queue))...)
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		ids = append(ids, ref.ID)
-	}
-	return ids
-}
-
-func (s *server) ready(queue string) []string { return s.tasks(queue) }
-
-func (s *server) scheduled(queue string) []string { return s.tasks(queue, pawl.In(time.Hour)) }
-
-func (s *server) discarded(queue string) []string {
-	ids := s.tasks(queue)
-	for _, id := range ids {
-		if _, err := admin.New(s.client).Tasks().Discard(s.t.Context(), id, ""); err != nil {
-			s.t.Fatal(err)
-		}
-	}
-	return ids
-}
-
-func (s *server) dead(queue string) []string {
-	ids, c := s.tasks(queue), claims.New(s.client)
-	got, err := c.Claim(s.t.Context(), claims.Request{Queues: pawl.Strict{queue}, Max: len(ids)})
-	if err != nil || len(got) != len(ids) {
-		s.t.Fatalf("%d tasks were claimed: %v", len(got), err)
-	}
-	for _, claim := range got {
-		if _, err := c.Fail(s.t.Context(), claim, pawl.DeadLetter(errors.New("down"))); err != nil {
-			s.t.Fatal(err)
-		}
-	}
-	return ids
-}
 
 // TestDryRuns: no command changes anything with --dry-run, with or without --yes, for one thing, for many, or for all
 // that match. Each line is then run in earnest, to show that it would have changed something.
@@ -324,6 +218,37 @@ func TestOwnersOfSchedules(t *testing.T) {
 			s.run(status, append([]string{"schedule", "apply", "-f", path}, strings.Fields(c.flags)...)...)
 			if got := owned(); !maps.Equal(got, want) {
 				t.Errorf("owner %q applied a schedule of %q with %q: %q, want %q", c.file, owner, c.flags, got, want)
+			}
+		}
+	}
+}
+
+// A dry run with --max shows no more tasks than that, for programs too, and more than it found only if there may be more.
+func TestDryRunUpToMax(t *testing.T) {
+	preview := &pawlv1.OperationPreview{Matched: 5}
+	addr := serveLists(t, func(answer protoreflect.Message) {
+		answer.Interface().(*pawlv1.StartOperationResponse).Preview = preview
+	})
+	for _, c := range []struct {
+		lowerBound  bool
+		flags       string
+		json, table string
+	}{
+		{false, "", `"matched": 5, "is_lower_bound": false`, "5 tasks would be cancelled\n"},
+		{false, "--max 3", `"matched": 3, "is_lower_bound": false`, "3 tasks would be cancelled\n"},
+		{false, "--max 9", `"matched": 5, "is_lower_bound": false`, "5 tasks would be cancelled\n"},
+		{true, "", `"matched": 5, "is_lower_bound": true`, "at least 5 tasks would be cancelled\n"},
+		{true, "--max 3", `"matched": 3, "is_lower_bound": false`, "3 tasks would be cancelled\n"},
+		{true, "--max 5", `"matched": 5, "is_lower_bound": false`, "5 tasks would be cancelled\n"},
+		{true, "--max 6", `"matched": 5, "is_lower_bound": true`, "at least 5 tasks would be cancelled\n"},
+	} {
+		preview.IsLowerBound = c.lowerBound
+		for format, want := range map[string]string{"json": c.json, "table": c.table} {
+			var out, said bytes.Buffer
+			line := "task cancel --queue mail --dry-run " + c.flags + " -o " + format + " --server " + addr
+			exit := run(strings.Fields(line), strings.NewReader(""), &out, &said)
+			if got := strings.Join(strings.Fields(out.String()), " "); exit != cli.ExitDone || !strings.Contains(got+"\n", want) {
+				t.Errorf("pawl %s, lower bound %v: status %d, %s, want %s\n%s", line, c.lowerBound, exit, got, want, &said)
 			}
 		}
 	}

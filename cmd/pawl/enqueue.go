@@ -312,7 +312,7 @@ func (a *app) resultsOf(outcomes []pawl.Enqueued) []*pawlv1.EnqueueResult {
 		return nil
 	}
 	tasks := map[string]*pawlv1.Enqueued{}
-	if said, ok := a.Answers().(*pawlv1.EnqueueBatchResponse); ok {
+	if said, ok := a.Responses().(*pawlv1.EnqueueBatchResponse); ok {
 		for _, r := range said.GetResults() {
 			tasks[r.GetTask().GetTaskId()] = r.GetTask()
 		}

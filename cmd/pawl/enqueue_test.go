@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"net"
 	"strings"
 	"testing"
 
@@ -17,14 +16,9 @@ import (
 
 // serveBatches answers each batch with what answer returns, until the test ends.
 func serveBatches(t *testing.T, answer func(*pawlv1.EnqueueBatchRequest) (*pawlv1.EnqueueBatchResponse, error)) (addr string) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
-		if name, _ := grpc.MethodFromServerStream(stream); !strings.HasSuffix(name, "/EnqueueBatch") {
-			return grpcstatus.Error(codes.Unimplemented, name)
+	return serveFake(t, func(method string, stream grpc.ServerStream) error {
+		if !strings.HasSuffix(method, "/EnqueueBatch") {
+			return grpcstatus.Error(codes.Unimplemented, method)
 		}
 		sent := &pawlv1.EnqueueBatchRequest{}
 		if err := stream.RecvMsg(sent); err != nil {
@@ -35,10 +29,7 @@ func serveBatches(t *testing.T, answer func(*pawlv1.EnqueueBatchRequest) (*pawlv
 			return err
 		}
 		return stream.SendMsg(got)
-	}))
-	go s.Serve(l)
-	t.Cleanup(s.Stop)
-	return l.Addr().String()
+	})
 }
 
 // For programs, --count prints one result for each task, however many answers the batches had.

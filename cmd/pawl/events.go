@@ -20,7 +20,7 @@ import (
 func newEvents(a *app) *cobra.Command {
 	var f admin.EventFilter
 	var kinds []string
-	var most int
+	var limit int
 	cmd := &cobra.Command{
 		Use: "events", Short: "Follow events as they happen", Args: cli.NoArgs,
 		Long: `Follow what happens to tasks, queues, breakers, schedules and operations, until interrupted.
@@ -37,7 +37,7 @@ them when a leader changes.
 	flags.StringSliceVar(&kinds, "kind", nil, "only these kinds, such as task.dead or 'task.*'")
 	flags.StringVar(&f.After, "cursor", "", "start after this cursor, from an earlier event")
 	flags.DurationVar(&f.Digest, "digest", 0, "only show that something happened, at most once per interval, such as 1s")
-	cli.PositiveVar(flags, &most, "limit", 0, "stop after this many")
+	cli.PositiveVar(flags, &limit, "limit", 0, "stop after this many")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, _ []string) error {
 		if a.Format == "yaml" {
 			return cli.AsUsage(errors.New("-o: events are shown as table or json"))
@@ -56,7 +56,7 @@ them when a leader changes.
 			if err := a.printEvent(e); err != nil {
 				return err
 			}
-			if shown++; shown == most {
+			if shown++; shown == limit {
 				return nil
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,8 +16,10 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/cmd/internal/cli"
+	taskspec "github.com/pawlq/pawl/internal/client/spec"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
@@ -124,11 +125,9 @@ func TestFlagsSetTheirFields(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			to := &pawlv1.TaskSpec{Type: "a"}
-			for _, opt := range opts {
-				if err := opt.Apply(to); err != nil {
-					t.Error(err)
-				}
+			to, err := taskspec.Of(pawl.RawTask{Type: "a"}, opts)
+			if err != nil {
+				t.Error(err)
 			}
 			text, err := protojson.Marshal(to)
 			if err != nil {
@@ -187,18 +186,13 @@ func TestChangesAreConditional(t *testing.T) {
 	}
 	const schedule = "/pawl.v1.ScheduleService/PutSchedule"
 	var sent []string
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
-		name, _ := grpc.MethodFromServerStream(stream)
+	addr := serveFake(t, func(method string, stream grpc.ServerStream) error {
 		raw := &emptypb.Empty{}
 		if err := stream.RecvMsg(raw); err != nil {
 			return err
 		}
 		var request proto.Message = &pawlv1.PutQueueRequest{}
-		if name == schedule {
+		if method == schedule {
 			request = &pawlv1.PutScheduleRequest{}
 		}
 		if err := proto.Unmarshal(raw.ProtoReflect().GetUnknown(), request); err != nil {
@@ -214,14 +208,12 @@ func TestChangesAreConditional(t *testing.T) {
 			}
 			return stream.SendMsg(out)
 		case *pawlv1.PutQueueRequest:
-			if strings.HasSuffix(name, "PutQueue") {
+			if strings.HasSuffix(method, "PutQueue") {
 				sent = append(sent, fmt.Sprintf("%s version %d", r.GetQueue(), r.GetIfVersion()))
 			}
 		}
-		return stream.SendMsg(answers[name])
-	}))
-	go s.Serve(l)
-	t.Cleanup(s.Stop)
+		return stream.SendMsg(answers[method])
+	})
 	file := filepath.Join(t.TempDir(), "schedules.yaml")
 	const text = "schedules:\n- {name: old, every: 1h, task: {type: a}}\n- {name: new, every: 1h, task: {type: a}}\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -237,7 +229,7 @@ func TestChangesAreConditional(t *testing.T) {
 			`old dry run false, create only false, etag "e"`, `new dry run false, create only true, etag ""`}},
 	} {
 		sent = nil
-		status := run(append(strings.Fields(c.line), "--server", l.Addr().String()), strings.NewReader(""), io.Discard, io.Discard)
+		status := run(append(strings.Fields(c.line), "--server", addr), strings.NewReader(""), io.Discard, io.Discard)
 		if status != cli.ExitDone || !slices.Equal(sent, c.want) {
 			t.Errorf("pawl %s: status %d, it sent %q, want %q", c.line, status, sent, c.want)
 		}

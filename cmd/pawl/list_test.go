@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"io"
-	"net"
 	"regexp"
 	"strings"
 	"testing"
@@ -21,25 +20,17 @@ import (
 
 // serveLists answers each call with one empty item if it lists, and with whatever fill adds to the answer, until the test ends.
 func serveLists(t *testing.T, fill func(page protoreflect.Message)) (addr string) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+	return serveFake(t, func(method string, stream grpc.ServerStream) error {
 		if err := stream.RecvMsg(&emptypb.Empty{}); err != nil {
 			return err
 		}
-		name, _ := grpc.MethodFromServerStream(stream)
-		page, err := newPage(protoreflect.FullName(strings.ReplaceAll(name[1:], "/", ".")))
+		page, err := newPage(protoreflect.FullName(strings.ReplaceAll(method[1:], "/", ".")))
 		if err != nil {
 			return err
 		}
 		fill(page)
 		return stream.SendMsg(page.Interface())
-	}))
-	go s.Serve(l)
-	t.Cleanup(s.Stop)
-	return l.Addr().String()
+	})
 }
 
 // newPage returns the response of a method, with one item if it lists.
@@ -235,5 +226,29 @@ func TestOtherAddressesAreAsked(t *testing.T) {
 					c.list, c.server, exit, out.String(), notes.String(), c.exit, c.says, c.notes)
 			}
 		}
+	}
+}
+
+// While a shard is missing, the beginning of an id may be that of another task, too. A whole id is one task's.
+func TestBeginningsOfIDsNeedAllShards(t *testing.T) {
+	addr := serveLists(t, func(answer protoreflect.Message) {
+		switch m := answer.Interface().(type) {
+		case *pawlv1.ListTasksResponse:
+			m.Items[0].TaskId = anID
+			m.Missing = []*pawlv1.Missing{{Shard: 2, Reason: "hangs"}}
+		case *pawlv1.GetTaskResponse:
+			m.Task = &pawlv1.Task{TaskId: anID}
+		}
+	})
+	const refusal = "pawl: task \"0198c2f4\": a part of the cluster does not answer: give the whole id\n"
+	for _, verb := range []string{"task show", "task explain", "task wait", "task edit --priority high", "task cancel"} {
+		var out, said bytes.Buffer
+		exit := run(append(strings.Fields(verb), anID[:8], "--server", addr), strings.NewReader(""), &out, &said)
+		if exit != cli.ExitRefused || said.String() != refusal {
+			t.Errorf("pawl %s with the beginning of an id: status %d, %q, %q, want %q", verb, exit, &out, &said, refusal)
+		}
+	}
+	if exit := run([]string{"task", "show", anID, "--server", addr}, strings.NewReader(""), io.Discard, io.Discard); exit != cli.ExitDone {
+		t.Errorf("pawl task show with a whole id: status %d", exit)
 	}
 }

@@ -47,10 +47,10 @@ func writeNamespaces(w io.Writer, all []*admin.Namespace) {
 	rows := make([][]string, len(all))
 	for i, n := range all {
 		u := usageOf(n)
-		rows[i] = []string{n.Name, ofQuota(u.Backlog, n.Quotas.MaxBacklog, number), ofQuota(u.BacklogBytes, n.Quotas.MaxBacklogBytes,
-			humanize.Bytes),
-			ofQuota(u.Running, n.Quotas.MaxRunning, number), ofQuota(u.Queues, n.Quotas.MaxQueues, number),
-			ofQuota(u.Schedules, n.Quotas.MaxSchedules, number), text.Ago(n.CreatedAt, now), n.CreatedBy}
+		rows[i] = []string{n.Name, ofQuota(u.Backlog, n.Quotas.MaxBacklog, number),
+			ofQuota(u.BacklogBytes, n.Quotas.MaxBacklogBytes, humanize.Bytes), ofQuota(u.Running, n.Quotas.MaxRunning, number),
+			ofQuota(u.Queues, n.Quotas.MaxQueues, number), ofQuota(u.Schedules, n.Quotas.MaxSchedules, number),
+			text.Ago(n.CreatedAt, now), n.CreatedBy}
 	}
 	text.Columns(w, "NAME|BACKLOG|BYTES|RUNNING|QUEUES|SCHEDULES|CREATED|BY", rows)
 }
@@ -64,13 +64,13 @@ func usageOf(n *admin.Namespace) admin.NamespaceUsage {
 }
 
 // ofQuota formats usage and quota. Usage below 0 is unknown; a quota of 0 is none.
-func ofQuota(used, most int64, text func(int64) string) string {
+func ofQuota(used, limit int64, text func(int64) string) string {
 	out := "?"
 	if used >= 0 {
 		out = text(used)
 	}
-	if most > 0 {
-		out += " of " + text(most)
+	if limit > 0 {
+		out += " of " + text(limit)
 	}
 	return out
 }
@@ -95,11 +95,11 @@ func (a *app) printNamespace(n *admin.Namespace) error {
 
 func writeNamespace(w io.Writer, n *admin.Namespace) {
 	u := usageOf(n)
-	rate := func(most int64, text func(int64) string) string {
-		if most == 0 {
+	rate := func(limit int64, text func(int64) string) string {
+		if limit == 0 {
 			return "no limit"
 		}
-		return text(most) + "/s on each node"
+		return text(limit) + "/s on each node"
 	}
 	q := n.Quotas
 	text.Fields(w, "namespace", n.Name, "created", text.Clock(n.CreatedAt, time.Now()), "by", n.CreatedBy,
@@ -145,14 +145,14 @@ func (q *quotaFlags) change(cmd *cobra.Command) (c admin.QuotaChange, given bool
 func newNamespaceAdd(a *app) *cobra.Command {
 	var quotas quotaFlags
 	cmd := &cobra.Command{Use: "add NAME", Short: "Create a namespace", Args: cobra.ExactArgs(1),
-		Long: "Create a namespace. The default quotas are 1000000 tasks that have not ended, 1GiB of their payloads, 1000 queues " +
-			"and\n100000 schedules; the others are unlimited.",
+		Long: "Create a namespace. The default quotas are 1000000 tasks that have not ended, 1GiB of their payloads, 1000 queues and\n" +
+			"100000 schedules; the others are unlimited.",
 		Example: "  pawl ns add team-a\n  pawl ns add team-b --max-backlog 50000 --max-running 100"}
 	quotas.add(cmd)
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		change, _ := quotas.change(cmd)
-		behind, err := a.Admin(client).Namespaces().Create(cmd.Context(), args[0], change)
-		return a.namespaceDone(args[0], "is there", behind, err)
+		unconfirmed, err := a.Admin(client).Namespaces().Create(cmd.Context(), args[0], change)
+		return a.namespaceDone(args[0], "is there", unconfirmed, err)
 	})
 	return cmd
 }
@@ -169,11 +169,11 @@ func newNamespaceSet(a *app) *cobra.Command {
 		if !given {
 			return cli.Usage("give the quotas to change")
 		}
-		n, behind, err := a.Admin(client).Namespaces().SetQuotas(cmd.Context(), args[0], change)
+		n, unconfirmed, err := a.Admin(client).Namespaces().SetQuotas(cmd.Context(), args[0], change)
 		if err != nil {
 			return err
 		}
-		a.warnUnconfirmed(behind)
+		a.warnUnconfirmed(unconfirmed)
 		return a.printNamespace(n)
 	})
 	return cmd
@@ -184,20 +184,20 @@ func newNamespaceRm(a *app) *cobra.Command {
 		Long:    "Remove a namespace that has no queues, schedules or tokens. Its ended tasks are removed with it.",
 		Example: "  pawl ns rm team-a"}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		behind, err := a.Admin(client).Namespaces().Delete(cmd.Context(), args[0])
-		return a.namespaceDone(args[0], "is removed", behind, err)
+		unconfirmed, err := a.Admin(client).Namespaces().Delete(cmd.Context(), args[0])
+		return a.namespaceDone(args[0], "is removed", unconfirmed, err)
 	})
 	return cmd
 }
 
 // namespaceDone prints what was done to a namespace.
-func (a *app) namespaceDone(name, done string, behind []string, err error) error {
+func (a *app) namespaceDone(name, done string, unconfirmed []string, err error) error {
 	if err != nil {
 		return err
 	}
-	a.warnUnconfirmed(behind)
+	a.warnUnconfirmed(unconfirmed)
 	return a.Print(struct {
 		Name        string   `json:"name"`
 		Unconfirmed []string `json:"unconfirmed_nodes,omitempty"`
-	}{name, behind}, func(w io.Writer) { fmt.Fprintf(w, "namespace %q %s\n", name, done) })
+	}{name, unconfirmed}, func(w io.Writer) { fmt.Fprintf(w, "namespace %q %s\n", name, done) })
 }

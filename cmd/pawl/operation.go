@@ -84,10 +84,10 @@ func newOperationWait(a *app) *cobra.Command {
 	return cmd
 }
 
-func newOperationSteer(a *app, verb, what string, do func(admin.Operations, context.Context, string, string) (*admin.Operation,
-	error)) *cobra.Command {
-	cmd := &cobra.Command{Use: verb + " ID...", Short: what, Args: cobra.MinimumNArgs(1), Example: "  pawl operation " + verb +
-		" 0199f3c2-… --reason 'too many at once'"}
+func newOperationSteer(a *app, verb, what string,
+	do func(admin.Operations, context.Context, string, string) (*admin.Operation, error)) *cobra.Command {
+	cmd := &cobra.Command{Use: verb + " ID...", Short: what, Args: cobra.MinimumNArgs(1),
+		Example: "  pawl operation " + verb + " 0199f3c2-… --reason 'too many at once'"}
 	a.addReason(cmd.Flags())
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		var refused error
@@ -106,9 +106,9 @@ func newOperationSteer(a *app, verb, what string, do func(admin.Operations, cont
 func (a *app) printOperation(o *admin.Operation) error {
 	return a.PrintAnswer(func(w io.Writer) {
 		now := time.Now()
-		text.Fields(w, "ID", o.ID, "Action", what(o), "Filter", o.Filter.String(), "State", operationState(o), "Why", o.StopReason, "Stopped by",
-			view.ActorOf(o.StoppedBy), "Progress", far(o), "Waits for", o.WaitsFor, "Rate", view.RateWords(o.Rate), "Started",
-			text.Clock(o.CreatedAt, now), "By", view.ActorOf(o.Author), "Reason", o.Reason, "Its tasks", "pawl task ls --operation "+o.ID,
+		text.Fields(w, "ID", o.ID, "Action", what(o), "Filter", o.Filter.String(), "State", operationState(o), "Why", o.StopReason,
+			"Stopped by", view.ActorOf(o.StoppedBy), "Progress", far(o), "Waits for", o.WaitsFor, "Rate", view.RateWords(o.Rate),
+			"Started", text.Clock(o.CreatedAt, now), "By", view.ActorOf(o.Author), "Reason", o.Reason, "Its tasks", "pawl task ls --operation "+o.ID,
 			"Current states", stateCountsText(o.CurrentStates), "Paused", text.Clock(o.PausedAt, now), "Ended", text.Clock(o.EndedAt, now))
 		writeRest(w, &o.Counts)
 	})

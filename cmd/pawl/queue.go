@@ -38,8 +38,8 @@ func newQueueLs(a *app) *cobra.Command {
 		Use: "ls [PATTERN]", Short: "List queues and their depths", Args: cobra.MaximumNArgs(1),
 		Long: `List queues with their depths. In a pattern, * stands for any characters; quote it, or the shell
 expands it.`,
-		Example: "  pawl queue ls --watch\n  pawl queue ls 'mail*' --having dead\n  pawl queue ls --most --limit 10\n  pawl queue ls --series " +
-			"1h\n  pawl queue ls -o json",
+		Example: "  pawl queue ls --watch\n  pawl queue ls 'mail*' --having dead\n  pawl queue ls --most --limit 10\n" +
+			"  pawl queue ls --series 1h\n  pawl queue ls -o json",
 	}
 	list.Add(cmd)
 	flags := cmd.Flags()
@@ -164,22 +164,17 @@ func writeQueue(w io.Writer, q *admin.Queue, now time.Time) {
 	if s.MaxLength > 0 {
 		length = strconv.FormatInt(s.MaxLength, 10)
 	}
-	text.Fields(w,
-		"Queue", q.Name, "Created", text.Clock(q.CreatedAt, now), "Paused", paused, "Shards", partsText(q),
+	text.Fields(w, "Queue", q.Name, "Created", text.Clock(q.CreatedAt, now), "Paused", paused, "Shards", partsText(q),
 		"Ready", fmt.Sprintf("%d (high %d, normal %d, low %d)", d.Ready, r.High, r.Normal, r.Low), "Oldest ready", oldest,
 		"Scheduled", strconv.FormatInt(d.Scheduled, 10), "Retrying", strconv.FormatInt(d.Retrying, 10),
-		"Claimed", strconv.FormatInt(d.Claimed, 10), "Held", strconv.FormatInt(d.Held, 10),
-		"Dead", strconv.FormatInt(d.Dead, 10), "Poisoned", strconv.FormatInt(d.Poisoned, 10),
-		"Rates", ratesText(q), "Workers", workersText(q), "Waited", latencyText(q.Wait), "Ran", latencyText(q.Run),
-		"Settings", "version "+strconv.FormatInt(q.Version, 10),
-		"  order", order, "  order of keys", keys, "  max attempts", strconv.Itoa(s.MaxAttempts),
-		"  retry", view.RetryText(s.Retry),
-		"  lease", text.Period(s.Lease), "  timeout", text.Period(s.Timeout), "  max length", length, "  max wait", text.Period(s.MaxWait),
-		"  limits", limitsText(s.QueueLimits), "  of each key", limitsText(s.PerKey),
-		"  breaker", breakerText(s.Breaker),
-		"  kept", fmt.Sprintf("succeeded %s, discarded %s, cancelled %s, dead %s, poisoned %s",
-			text.Days(s.Retention.Succeeded), text.Days(s.Retention.Discarded), text.Days(s.Retention.Cancelled), text.Days(s.Retention.Dead),
-			text.Days(s.Retention.Poisoned)))
+		"Claimed", strconv.FormatInt(d.Claimed, 10), "Held", strconv.FormatInt(d.Held, 10), "Dead", strconv.FormatInt(d.Dead, 10),
+		"Poisoned", strconv.FormatInt(d.Poisoned, 10), "Rates", ratesText(q), "Workers", workersText(q), "Waited", latencyText(q.Wait),
+		"Ran", latencyText(q.Run), "Settings", "version "+strconv.FormatInt(q.Version, 10), "  order", order, "  order of keys", keys,
+		"  max attempts", strconv.Itoa(s.MaxAttempts), "  retry", view.RetryText(s.Retry), "  lease", text.Period(s.Lease),
+		"  timeout", text.Period(s.Timeout), "  max length", length, "  max wait", text.Period(s.MaxWait),
+		"  limits", limitsText(s.QueueLimits), "  of each key", limitsText(s.PerKey), "  breaker", breakerText(s.Breaker),
+		"  kept", fmt.Sprintf("succeeded %s, discarded %s, cancelled %s, dead %s, poisoned %s", text.Days(s.Retention.Succeeded),
+			text.Days(s.Retention.Discarded), text.Days(s.Retention.Cancelled), text.Days(s.Retention.Dead), text.Days(s.Retention.Poisoned)))
 	writeRules(w, q, now)
 	writeBreakers(w, q, now)
 }

@@ -29,8 +29,8 @@ tasks have such keys are skipped. Order, priorities and weights apply to each pa
 are exact for the whole queue. "pawl cluster add-shards" adds shards.
 
 With --own these shards hold no other queues, and get no new ones, until the queue is spread without --own.`,
-		Example: "  pawl queue spread events --parts 4 --dry-run\n  pawl queue spread events --parts 4\n  pawl queue spread events --shards " +
-			"5,6 --own --reason 'it slows down other queues'",
+		Example: "  pawl queue spread events --parts 4 --dry-run\n  pawl queue spread events --parts 4\n" +
+			"  pawl queue spread events --shards 5,6 --own --reason 'it slows down other queues'",
 	}
 	cli.PositiveVar(cmd.Flags(), &onto.Parts, "parts", 0,
 		"`number` of shards: preferably those that have the queue, then those with the fewest slots of other queues")

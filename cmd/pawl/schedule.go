@@ -137,10 +137,10 @@ func writeSchedule(w io.Writer, s *admin.Schedule, now time.Time) {
 	for i, at := range s.Coming {
 		then[i] = text.Clock(at, now)
 	}
-	pairs := []string{"Schedule", s.Name, "When", ruleText(s), "In words", cronWords(s), "Jitter", jitter, "Next run", text.Clock(s.NextRunAt,
-		now), "Planned for", planned, "Then", strings.Join(then, ", "),
-		"Paused", paused, "Last tick", last, "Missed ticks", string(s.Missed), "Overlap", string(s.Overlap), "Owner", s.Owner,
-		"Created", text.Clock(s.CreatedAt, now), "Changed", text.Clock(s.UpdatedAt, now)}
+	pairs := []string{"Schedule", s.Name, "When", ruleText(s), "In words", cronWords(s), "Jitter", jitter,
+		"Next run", text.Clock(s.NextRunAt, now), "Planned for", planned, "Then", strings.Join(then, ", "), "Paused", paused, "Last tick", last,
+		"Missed ticks", string(s.Missed), "Overlap", string(s.Overlap), "Owner", s.Owner, "Created", text.Clock(s.CreatedAt, now),
+		"Changed", text.Clock(s.UpdatedAt, now)}
 	text.Fields(w, append(pairs, scheduledTaskFields(&s.Task)...)...)
 }
 
@@ -167,9 +167,9 @@ func scheduledTaskFields(t *admin.ScheduledTask) []string {
 		headers = append(headers, name+"="+t.Headers[name])
 	}
 	return []string{"Task", t.Type, "  queue", t.Queue, "  priority", string(t.Priority), "  key", t.Key, "  unique", unique, "  cost", cost,
-		"  max attempts", attempts, "  retry", retry, "  timeout", text.Period(t.Timeout), "  expires in", text.Period(t.ExpiresIn), "  kept",
-		kept, "  tags", strings.Join(t.Tags, ", "), "  headers", strings.Join(headers, ", "), "  payload", text.Short(string(t.Payload), 200),
-		"  then", thenText(t.Then)}
+		"  max attempts", attempts, "  retry", retry, "  timeout", text.Period(t.Timeout), "  expires in", text.Period(t.ExpiresIn),
+		"  kept", kept, "  tags", strings.Join(t.Tags, ", "), "  headers", strings.Join(headers, ", "),
+		"  payload", text.Short(string(t.Payload), 200), "  then", thenText(t.Then)}
 }
 
 func newScheduleHistory(a *app) *cobra.Command {

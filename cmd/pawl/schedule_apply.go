@@ -186,8 +186,8 @@ func (a *app) pruned(ctx context.Context, operator admin.Client, file scheduleFi
 			return nil, err
 		}
 		if s.Owner == file.owner && !slices.ContainsFunc(schedules, func(in admin.ScheduleSpec) bool { return in.Name == s.Name }) {
-			removed = append(removed, appliedView{Name: s.Name, Change: "removed", Before: specIn(a.Response().(*pawlv1.ListSchedulesResponse),
-				s.Name)})
+			before := specIn(a.Response().(*pawlv1.ListSchedulesResponse), s.Name)
+			removed = append(removed, appliedView{Name: s.Name, Change: "removed", Before: before})
 		}
 	}
 	return removed, nil

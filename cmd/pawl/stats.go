@@ -64,8 +64,8 @@ func writeStats(w io.Writer, s *admin.Stats) {
 	t := s.Totals
 	text.Fields(w, "In the last", text.Period(s.Window), "Enqueued", text.Grouped(t.Enqueued), "Succeeded", text.Grouped(t.Succeeded),
 		"Failed", fmt.Sprintf("%s attempts, %s crashed (%.1f %%)", text.Grouped(t.Failed), text.Grouped(t.Crashed), 100*s.FailureRate),
-		"Dead letters", text.Grouped(t.Dead), "Poisoned", text.Grouped(t.Poisoned), "Discarded", text.Grouped(t.Discarded), "Cancelled",
-		text.Grouped(t.Cancelled), "Waited", latencyText(s.Wait), "Ran", latencyText(s.Run))
+		"Dead letters", text.Grouped(t.Dead), "Poisoned", text.Grouped(t.Poisoned), "Discarded", text.Grouped(t.Discarded),
+		"Cancelled", text.Grouped(t.Cancelled), "Waited", latencyText(s.Wait), "Ran", latencyText(s.Run))
 	if len(s.Failing) == 0 {
 		return
 	}

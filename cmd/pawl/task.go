@@ -245,16 +245,14 @@ func writeTask(w io.Writer, t *pawltype.Task, now time.Time) {
 	if t.Progress != (pawltype.Progress{}) {
 		progress = strings.TrimSpace(fmt.Sprintf("%.0f%% %s", t.Progress.Percent, t.Progress.Message))
 	}
-	text.Fields(w,
-		"ID", t.ID, "Type", t.Type, "Queue", t.Queue, "State", state, "Status", string(t.Status), "Priority", string(t.Priority),
-		"Attempts", attempts(t), "Progress", progress, "Worker", t.Worker,
-		"Created", text.Clock(t.CreatedAt, now), "Due", text.Clock(t.RunAt, now), "Claimed", text.Clock(t.ClaimedAt, now),
-		"Lease until", text.Clock(t.LeaseExpiresAt, now), "Ended", text.Clock(t.EndedAt, now), "Expires", text.Clock(t.ExpiresAt, now),
-		"Kept until", text.Clock(t.KeptUntil, now), "Timeout", text.Period(t.Timeout),
-		"Moved to", t.MovedTo, "Moved from", t.MovedFrom, "Idempotency key", t.IdempotencyKey, "Key", t.Key, "Unique", uniqueText(t), "Tags",
-		strings.Join(t.Tags, ", "), "Headers", pairs(t.Headers), "Payload", text.PreviewTyped(t.Payload, t.ContentType), "Result",
-		text.PreviewTyped(t.Result, t.ResultContentType), "Checkpoint", text.Preview(t.Checkpoint), "Follows", parentText(t.Parent),
-		"Group", t.GroupID)
+	text.Fields(w, "ID", t.ID, "Type", t.Type, "Queue", t.Queue, "State", state, "Status", string(t.Status), "Priority", string(t.Priority),
+		"Attempts", attempts(t), "Progress", progress, "Worker", t.Worker, "Created", text.Clock(t.CreatedAt, now),
+		"Due", text.Clock(t.RunAt, now), "Claimed", text.Clock(t.ClaimedAt, now), "Lease until", text.Clock(t.LeaseExpiresAt, now),
+		"Ended", text.Clock(t.EndedAt, now), "Expires", text.Clock(t.ExpiresAt, now), "Kept until", text.Clock(t.KeptUntil, now),
+		"Timeout", text.Period(t.Timeout), "Moved to", t.MovedTo, "Moved from", t.MovedFrom, "Idempotency key", t.IdempotencyKey, "Key", t.Key,
+		"Unique", uniqueText(t), "Tags", strings.Join(t.Tags, ", "), "Headers", pairs(t.Headers),
+		"Payload", text.PreviewTyped(t.Payload, t.ContentType), "Result", text.PreviewTyped(t.Result, t.ResultContentType),
+		"Checkpoint", text.Preview(t.Checkpoint), "Follows", parentText(t.Parent), "Group", t.GroupID)
 	text.Fields(w, followerFields(t.Then)...)
 	if len(t.AttemptLog) == 0 {
 		return

@@ -135,8 +135,7 @@ environment file of three lines: PAWL_TOKEN, AWS_ACCESS_KEY_ID and AWS_SECRET_AC
 			t.Roles = append(t.Roles, admin.Role(r))
 		}
 		made, err := withRequestID(&t.RequestID, func() (*admin.NewToken, error) {
-			return a.Admin(client).Access().CreateToken(cmd.Context(),
-				t)
+			return a.Admin(client).Access().CreateToken(cmd.Context(), t)
 		})
 		if err != nil {
 			return err
@@ -278,8 +277,7 @@ gives you time to replace it everywhere, but never beyond its own expiry.`,
 		}
 		of.Name = args[0]
 		t, err := withRequestID(&r.RequestID, func() (*admin.NewToken, error) {
-			return a.Admin(client).Access().RotateToken(cmd.Context(), of,
-				r)
+			return a.Admin(client).Access().RotateToken(cmd.Context(), of, r)
 		})
 		if err != nil {
 			return err
@@ -296,15 +294,15 @@ func newTokenRevoke(a *app) *cobra.Command {
 	allVar(cmd.Flags(), &of.AllNamespaces, oneOfAll)
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		of.Name = args[0]
-		behind, err := a.Admin(client).Access().RevokeToken(cmd.Context(), of)
+		unconfirmed, err := a.Admin(client).Access().RevokeToken(cmd.Context(), of)
 		if err != nil {
 			return err
 		}
-		a.warnUnconfirmed(behind)
+		a.warnUnconfirmed(unconfirmed)
 		return a.Print(struct {
 			Name        string   `json:"name"`
 			Unconfirmed []string `json:"unconfirmed_nodes,omitempty"`
-		}{of.Name, behind}, func(w io.Writer) { fmt.Fprintf(w, "token %q is revoked\n", of.Name) })
+		}{of.Name, unconfirmed}, func(w io.Writer) { fmt.Fprintf(w, "token %q is revoked\n", of.Name) })
 	})
 	return cmd
 }
@@ -337,8 +335,8 @@ func newTokenWhoami(a *app) *cobra.Command {
 			if me.AllNamespaces {
 				reach = namespaceWords(admin.AllNamespaces)
 			}
-			text.Fields(w, "Name", me.Name, "Valid in", reach, "Current namespace", me.Namespace, "Roles", roleWords(me.Roles), "Queues",
-				patternWords(me.Queues), "Expires", expiryWords(me.ExpiresAt, time.Now()), "Certificate", me.Certificate)
+			text.Fields(w, "Name", me.Name, "Valid in", reach, "Current namespace", me.Namespace, "Roles", roleWords(me.Roles),
+				"Queues", patternWords(me.Queues), "Expires", expiryWords(me.ExpiresAt, time.Now()), "Certificate", me.Certificate)
 		})
 	})
 	return cmd

@@ -75,8 +75,8 @@ func newTypeShow(a *app) *cobra.Command {
 		Use: "show TYPE", Short: "Show the statistics of a type", Args: cobra.ExactArgs(1),
 		Long: `Show the statistics of a task type over a window of time: how many tasks were enqueued and ended, how long they
 waited and ran, the errors, and the slowest runs of the last hour. --around compares before and after a time.`,
-		Example: "  pawl type show mail.welcome\n  pawl type show mail.welcome --queue mail --window 24h\n  pawl type show mail.welcome " +
-			"--around 20m",
+		Example: "  pawl type show mail.welcome\n  pawl type show mail.welcome --queue mail --window 24h\n" +
+			"  pawl type show mail.welcome --around 20m",
 	}
 	cli.PeriodVar(cmd.Flags(), &q.Window, "window", time.Hour, "5m, 1h or 24h")
 	cmd.Flags().StringVar(&q.Queue, "queue", "", "only in this queue")

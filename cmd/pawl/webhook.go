@@ -156,7 +156,7 @@ func newWebhookShow(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		said := a.Answer()
+		said := a.Response().(*pawlv1.GetWebhookResponse).GetWebhook()
 		last, err := a.Admin(client).Webhooks().Deliveries(cmd.Context(), args[0])
 		if err != nil {
 			return err
@@ -203,11 +203,11 @@ func newWebhookSet(a *app) *cobra.Command {
 		if cmd.Flags().Changed("wait-over") {
 			to.WaitOver = &h.wait
 		}
-		info, behind, err := a.Admin(client).Webhooks().Update(cmd.Context(), args[0], to)
+		info, unconfirmed, err := a.Admin(client).Webhooks().Update(cmd.Context(), args[0], to)
 		if err != nil {
 			return err
 		}
-		a.warnShards(behind)
+		a.warnShards(unconfirmed)
 		return a.printWebhook(info)
 	})
 	return cmd
@@ -221,11 +221,11 @@ func newWebhookRm(a *app) *cobra.Command {
 	cmd := &cobra.Command{Use: "rm NAME", Short: "Remove a webhook and its pending notices", Args: cobra.ExactArgs(1),
 		Example: "  pawl webhook rm oncall"}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		behind, err := a.Admin(client).Webhooks().Delete(cmd.Context(), args[0])
+		unconfirmed, err := a.Admin(client).Webhooks().Delete(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
-		a.warnShards(behind)
+		a.warnShards(unconfirmed)
 		shown := struct {
 			Name    string `json:"name"`
 			Removed bool   `json:"removed"`
@@ -275,11 +275,11 @@ func newWebhookResume(a *app) *cobra.Command {
 		Long:    "Resume a paused webhook, or one whose receiver answered that it is gone. Pending notices are sent immediately.",
 		Example: "  pawl webhook resume oncall"}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		h, behind, err := a.Admin(client).Webhooks().Resume(cmd.Context(), args[0])
+		h, unconfirmed, err := a.Admin(client).Webhooks().Resume(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
-		a.warnShards(behind)
+		a.warnShards(unconfirmed)
 		return a.printWebhook(h)
 	})
 	return cmd

@@ -70,10 +70,10 @@ func writeWebhook(w io.Writer, h *admin.Webhook, now time.Time) {
 	}
 	text.Fields(w, "Name", h.Name, "URL", h.URL, "Events", eventWords(h.Events), "Queues", patternWords(h.Queues), "Thresholds", thresholds,
 		"State", webhookState(h), "Paused", paused, "Disabled", disabled, "Failing since", text.Clock(h.FailingSince, now), "Pending", pending,
-		"Next attempt", text.Clock(h.NextAttemptAt, now), "Delivered", strconv.FormatInt(h.Delivered, 10), "Last delivery",
-		text.Clock(h.DeliveredAt, now), "Failed", text.Count(h.Failed, "attempt"), "Last failure", failure, "Dropped", dropped, "Created",
-		text.Clock(h.CreatedAt, now)+byWhom(h.CreatedBy), "Rotated", text.Clock(h.RotatedAt, now), "Old secret until",
-		text.Clock(h.OldUntil, now))
+		"Next attempt", text.Clock(h.NextAttemptAt, now), "Delivered", strconv.FormatInt(h.Delivered, 10),
+		"Last delivery", text.Clock(h.DeliveredAt, now), "Failed", text.Count(h.Failed, "attempt"), "Last failure", failure, "Dropped", dropped,
+		"Created", text.Clock(h.CreatedAt, now)+byWhom(h.CreatedBy), "Rotated", text.Clock(h.RotatedAt, now),
+		"Old secret until", text.Clock(h.OldUntil, now))
 }
 
 func writeDeliveries(w io.Writer, last []*admin.WebhookDelivery, now time.Time) {

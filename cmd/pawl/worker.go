@@ -32,8 +32,8 @@ workers stay connected; a worker that is restarted takes tasks again.`,
 				return operator.Workers().Quiet(ctx, id, a.Reason, span)
 			}),
 		newWorkerQuietVerb(a, "resume", "Let quiet workers take tasks again",
-			`Let quiet workers take tasks again. A worker that is gone can only be given by its ID.`, func(operator admin.Client,
-				ctx context.Context, id string, _ time.Duration) (*admin.Worker, error) {
+			`Let quiet workers take tasks again. A worker that is gone can only be given by its ID.`,
+			func(operator admin.Client, ctx context.Context, id string, _ time.Duration) (*admin.Worker, error) {
 				return operator.Workers().Resume(ctx, id)
 			}))
 }
@@ -110,11 +110,11 @@ func newWorkerShow(a *app) *cobra.Command {
 	return cmd
 }
 
-func newWorkerQuietVerb(a *app, verb, what, long string, do func(admin.Client, context.Context, string, time.Duration) (*admin.Worker,
-	error)) *cobra.Command {
+func newWorkerQuietVerb(a *app, verb, what, long string,
+	do func(admin.Client, context.Context, string, time.Duration) (*admin.Worker, error)) *cobra.Command {
 	var span time.Duration // 0: 24 hours
-	cmd := &cobra.Command{Use: verb + " WORKER...", Short: what, Long: long, Args: cobra.MinimumNArgs(1), Example: "  pawl worker " + verb +
-		" host-1/4711 --reason deploy"}
+	cmd := &cobra.Command{Use: verb + " WORKER...", Short: what, Long: long, Args: cobra.MinimumNArgs(1),
+		Example: "  pawl worker " + verb + " host-1/4711 --reason deploy"}
 	a.addReason(cmd.Flags())
 	if verb == "quiet" {
 		cli.PeriodVar(cmd.Flags(), &span, "for", 0, "how long, 1m to 30d (default 24h)")

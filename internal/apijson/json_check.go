@@ -35,12 +35,12 @@ func whyInvalid(b []byte) string {
 	return syntaxText(err)
 }
 
-// deeper reports whether valid JSON is nested more deeply than most.
-func deeper(b []byte, most int) bool {
-	if bytes.Count(b, []byte("["))+bytes.Count(b, []byte("{")) <= most {
+// deeper reports whether valid JSON is nested more deeply than depth.
+func deeper(b []byte, depth int) bool {
+	if bytes.Count(b, []byte("["))+bytes.Count(b, []byte("{")) <= depth {
 		return false
 	}
-	for d := jsontext.NewDecoder(bytes.NewBuffer(b), asWritten...); d.StackDepth() <= most; {
+	for d := jsontext.NewDecoder(bytes.NewBuffer(b), asWritten...); d.StackDepth() <= depth; {
 		if _, err := d.ReadToken(); err != nil {
 			return false
 		}

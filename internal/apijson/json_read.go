@@ -41,9 +41,9 @@ type Reader struct {
 	body []byte
 	json *jsontext.Decoder
 	made *Budget
-	// most bounds the items of a list that has no limit of its own.
-	most  int
-	typed typedBytes // of the message being read
+	// maxItems bounds the items of a list that has no limit of its own.
+	maxItems int
+	typed    typedBytes // of the message being read
 	// malformed is the syntax error that ended reading.
 	malformed error
 }
@@ -81,7 +81,7 @@ func (b *Budget) spend(n int) error {
 }
 
 // Read reads a body that is one object, calling field for each of its fields. An empty body is an empty object.
-func Read(body []byte, made *Budget, most int, field func(r *Reader, name string) error) error {
+func Read(body []byte, made *Budget, maxItems int, field func(r *Reader, name string) error) error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil
 	}
@@ -89,7 +89,7 @@ func Read(body []byte, made *Budget, most int, field func(r *Reader, name string
 		return task.Invalid("body", "not JSON: it is not UTF-8")
 	}
 	r := newReader(body, made)
-	r.most = most
+	r.maxItems = maxItems
 	if r.json.PeekKind() != '{' {
 		return task.Invalid("body", "is not a JSON object")
 	}
@@ -181,7 +181,7 @@ func (r *Reader) fields(path string, field func(name string) error) error {
 }
 
 // upTo reads an object of at most the given number of fields.
-func (r *Reader) upTo(most int, path string, field func(name string) error) error {
+func (r *Reader) upTo(limit int, path string, field func(name string) error) error {
 	if r.json.PeekKind() != '{' {
 		return r.wrong(path, "an object")
 	}
@@ -191,7 +191,7 @@ func (r *Reader) upTo(most int, path string, field func(name string) error) erro
 	_, err := r.token(path)
 	for seen := []string(nil); err == nil && r.json.PeekKind() != '}'; {
 		var name string
-		if name, err = r.name(path, seen, most); err == nil {
+		if name, err = r.name(path, seen, limit); err == nil {
 			seen = append(seen, name)
 			err = field(name)
 		}
@@ -207,7 +207,7 @@ func (r *Reader) upTo(most int, path string, field func(name string) error) erro
 const maxFields = 200
 
 // name reads the name of a field, and refuses a duplicate.
-func (r *Reader) name(path string, seen []string, most int) (string, error) {
+func (r *Reader) name(path string, seen []string, limit int) (string, error) {
 	quoted, err := r.raw()
 	if err == nil {
 		err = r.made.spend(partCost)
@@ -221,8 +221,8 @@ func (r *Reader) name(path string, seen []string, most int) (string, error) {
 		return "", task.Invalid(orBody(path), "the name of a field %v", err)
 	case slices.Contains(seen, name):
 		return "", task.Invalid(join(path, name), "is given twice")
-	case len(seen) == most:
-		return "", task.Invalid(orBody(path), "more than %d fields", most)
+	case len(seen) == limit:
+		return "", task.Invalid(orBody(path), "more than %d fields", limit)
 	}
 	return name, nil
 }
@@ -316,11 +316,11 @@ func (r *Reader) str(path string) (string, error) {
 	return s, nil
 }
 
-func (r *Reader) strs(path string, most int) (list []string, err error) {
+func (r *Reader) strs(path string, limit int) (list []string, err error) {
 	list = []string{}
 	err = r.items(path, func(i int) error {
-		if i == most {
-			return task.Invalid(path, "more than %d items", most)
+		if i == limit {
+			return task.Invalid(path, "more than %d items", limit)
 		}
 		s, err := r.str(path)
 		list = append(list, s)
@@ -341,8 +341,8 @@ func (r *Reader) boolean(to *bool, path string) error {
 	return nil
 }
 
-// integer reads an integer between least and most.
-func (r *Reader) integer(path string, least, most int64) (int64, error) {
+// integer reads an integer between low and high.
+func (r *Reader) integer(path string, low, high int64) (int64, error) {
 	if r.json.PeekKind() != '0' {
 		return 0, r.wrong(path, "a whole number")
 	}
@@ -354,8 +354,8 @@ func (r *Reader) integer(path string, least, most int64) (int64, error) {
 	if err != nil {
 		return 0, task.Invalid(path, "%s is not a whole number", task.Cut(string(text), 64))
 	}
-	if n < least || n > most {
-		return 0, task.Invalid(path, "%d is not between %d and %d", n, least, most)
+	if n < low || n > high {
+		return 0, task.Invalid(path, "%d is not between %d and %d", n, low, high)
 	}
 	return n, nil
 }

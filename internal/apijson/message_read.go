@@ -141,13 +141,13 @@ func (r *Reader) value(f *Field, path string) (v protoreflect.Value, err error) 
 		err = r.boolean(&on, path)
 		return protoreflect.ValueOfBool(on), err
 	case integers, unsigned:
-		least, most := f.bounds()
-		n, err := r.integer(path, least, most)
+		low, high := f.bounds()
+		n, err := r.integer(path, low, high)
 		return f.number(n), err
 	case floats:
 		n, err := r.float(path)
-		if err == nil && n == 0 && f.least > 0 {
-			err = task.Invalid(path, "0 is not between %d and %d", f.least, f.most)
+		if err == nil && n == 0 && f.min > 0 {
+			err = task.Invalid(path, "0 is not between %d and %d", f.min, f.max)
 		}
 		return protoreflect.ValueOfFloat64(n), err
 	}
@@ -159,22 +159,22 @@ func (r *Reader) value(f *Field, path string) (v protoreflect.Value, err error) 
 }
 
 // bounds returns the bounds of an integer in a request.
-func (f *Field) bounds() (least, most int64) {
-	least, most = f.least, f.most
-	if most == 0 {
+func (f *Field) bounds() (low, high int64) {
+	low, high = f.min, f.max
+	if high == 0 {
 		switch f.D.Kind() {
 		case protoreflect.Int32Kind:
-			most = math.MaxInt32
+			high = math.MaxInt32
 		case protoreflect.Uint32Kind:
-			most = math.MaxUint32
+			high = math.MaxUint32
 		default:
-			most = math.MaxInt64
+			high = math.MaxInt64
 		}
 	}
 	if f.negative {
-		least = math.MinInt64
+		low = math.MinInt64
 	}
-	return least, most
+	return low, high
 }
 
 // number converts an integer within the bounds of a field to the field's type.
@@ -239,13 +239,13 @@ func (r *Reader) list(f *Field, to protoreflect.Message, path string) error {
 	if f.any && r.json.PeekKind() != '[' {
 		return add(0)
 	}
-	most := f.items
-	if most == 0 {
-		most = r.most
+	limit := f.items
+	if limit == 0 {
+		limit = r.maxItems
 	}
 	err := r.items(path, func(i int) error {
-		if i == most {
-			return task.Invalid(path, "more than %d items", most)
+		if i == limit {
+			return task.Invalid(path, "more than %d items", limit)
 		}
 		return add(i)
 	})

@@ -155,10 +155,10 @@ func (f *Field) fromWord(s string) (v protoreflect.Value, err error) {
 		on, err := flagText(f.name, s)
 		return protoreflect.ValueOfBool(on), err
 	case integers, unsigned:
-		least, most := f.bounds()
+		low, high := f.bounds()
 		n, err := strconv.ParseInt(s, 10, 64)
-		if err != nil || n < least || n > most {
-			return v, task.Invalid(f.name, "%q is not between %d and %d", task.Cut(s, 64), least, most)
+		if err != nil || n < low || n > high {
+			return v, task.Invalid(f.name, "%q is not between %d and %d", task.Cut(s, 64), low, high)
 		}
 		return f.number(n), nil
 	}

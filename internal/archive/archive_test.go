@@ -59,7 +59,7 @@ func allOf(t *testing.T, a *Archive, ns string) string {
 		if f.ns != ns {
 			continue
 		}
-		l := lines{r: bufio.NewReader(contents(t, a, f.name)), most: maxRecord}
+		l := lines{r: bufio.NewReader(contents(t, a, f.name)), limit: maxRecord}
 		for {
 			line, _, err := l.next()
 			if errors.Is(err, io.EOF) {

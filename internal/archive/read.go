@@ -96,7 +96,7 @@ func (f File) records(from int64) iter.Seq2[Found, error] {
 			return
 		}
 		defer file.Close() //nolint:errcheck // it was only read
-		l := lines{r: bufio.NewReaderSize(io.NewSectionReader(file, from, math.MaxInt64-from), 64<<10), most: maxRecord}
+		l := lines{r: bufio.NewReaderSize(io.NewSectionReader(file, from, math.MaxInt64-from), 64<<10), limit: maxRecord}
 		for {
 			line, start, err := l.next()
 			found := Found{Place: Place{f, from + start}}
@@ -121,10 +121,10 @@ func (f File) records(from int64) iter.Seq2[Found, error] {
 
 // lines reads lines.
 type lines struct {
-	r    *bufio.Reader
-	most int // bytes of a line
-	at   int64
-	line []byte
+	r     *bufio.Reader
+	limit int // bytes of a line
+	at    int64
+	line  []byte
 }
 
 var errLong = errors.New("it is too long for a record")
@@ -136,14 +136,14 @@ func (l *lines) next() (line []byte, start int64, err error) {
 	for {
 		part, err := l.r.ReadSlice('\n')
 		l.at += int64(len(part))
-		if len(l.line) <= l.most {
+		if len(l.line) <= l.limit {
 			l.line = append(l.line, part...)
 		}
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):
 		case err != nil:
 			return nil, start, err
-		case len(l.line) > l.most+1:
+		case len(l.line) > l.limit+1:
 			return nil, start, errLong
 		default:
 			return l.line[:len(l.line)-1], start, nil

@@ -143,13 +143,13 @@ func TestEnoughRecords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for most := 1; most <= 3; most++ {
+	for enough := 1; enough <= 3; enough++ {
 		n := 0
 		for _, err := range files[0].Records() {
-			if n++; (err != nil) != (n == 3) || n > most {
-				t.Fatalf("record %d of %d: %v", n, most, err)
+			if n++; (err != nil) != (n == 3) || n > enough {
+				t.Fatalf("record %d of %d: %v", n, enough, err)
 			}
-			if n == most {
+			if n == enough {
 				break
 			}
 		}
@@ -158,23 +158,23 @@ func TestEnoughRecords(t *testing.T) {
 
 // A file has its lines and their offsets, whatever their lengths and wherever the reader's buffer ends. One that is too long is skipped.
 func TestLines(t *testing.T) {
-	const most = 100
+	const limit = 100
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 500 {
 		var file, want []string
 		at := 0
 		for range rnd.IntN(8) {
-			n := []int{0, 1, 15, 16, 17, 33, most - 1, most, most + 1, 5 * most}[rnd.IntN(10)]
+			n := []int{0, 1, 15, 16, 17, 33, limit - 1, limit, limit + 1, 5 * limit}[rnd.IntN(10)]
 			file = append(file, strings.Repeat(string(rune('a'+rnd.IntN(26))), n)+"\n")
-			if n > most {
+			if n > limit {
 				want = append(want, fmt.Sprint(at, " ", errLong))
 			} else {
 				want = append(want, fmt.Sprint(at, " ", file[len(file)-1][:n]))
 			}
 			at += n + 1
 		}
-		torn := strings.Repeat("#", rnd.IntN(2)*rnd.IntN(2*most))
-		l := lines{r: bufio.NewReaderSize(strings.NewReader(strings.Join(file, "")+torn), 16), most: most}
+		torn := strings.Repeat("#", rnd.IntN(2)*rnd.IntN(2*limit))
+		l := lines{r: bufio.NewReaderSize(strings.NewReader(strings.Join(file, "")+torn), 16), limit: limit}
 		var got []string
 		for {
 			line, start, err := l.next()
@@ -200,14 +200,14 @@ func TestLineIsBounded(t *testing.T) {
 		r.Attempts = append(r.Attempts, Attempt{Attempt: i, Message: strings.Repeat("\x01", 8<<10), Stack: strings.Repeat("<", 8<<10)})
 	}
 	all := r.Attempts
-	for _, c := range []struct{ attempts, most, least int }{{1, 1, 1}, {100, 100, 100}, {400, 130, 60}} {
+	for _, c := range []struct{ attempts, max, min int }{{1, 1, 1}, {100, 100, 100}, {400, 130, 60}} {
 		r.Attempts = all[400-c.attempts:]
 		line := lineOf(t, r)
 		back, err := decode("team", []byte(line))
-		if err != nil || len(line) > MaxLine || len(back.Attempts) > c.most || len(back.Attempts) < c.least ||
+		if err != nil || len(line) > MaxLine || len(back.Attempts) > c.max || len(back.Attempts) < c.min ||
 			back.Attempts[len(back.Attempts)-1].Attempt != 399 {
 			t.Errorf("of %d attempts %d are in a line of %d bytes, %v, want the newest %d to %d", c.attempts, len(back.Attempts), len(line),
-				err, c.least, c.most)
+				err, c.min, c.max)
 		}
 	}
 	r.Attempts, r.Payload = all[:3], make([]byte, MaxLine)

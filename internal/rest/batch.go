@@ -12,7 +12,7 @@ import (
 // batch decodes the items of a batch. Items that cannot be decoded are refused individually.
 type batch[T proto.Message] struct {
 	field   string
-	most    int
+	max     int
 	all     []T
 	refused []*pawlv1.Error // one per item; nil for the valid ones
 }
@@ -29,7 +29,7 @@ func (b *batch[T]) read(x *exchange) error {
 		return b.items(r)
 	})
 	if err == nil && len(b.all) == 0 {
-		err = task.Invalid(b.field, "is required, with 1 to %d items", b.most)
+		err = task.Invalid(b.field, "is required, with 1 to %d items", b.max)
 	}
 	return err
 }
@@ -41,7 +41,7 @@ func (b *batch[T]) items(r *apijson.Reader) error {
 		b.all = append(b.all, item.(T))
 		return item
 	}
-	return r.Items(b.field, b.most, next, func(err error) {
+	return r.Items(b.field, b.max, next, func(err error) {
 		b.refused = append(b.refused, nil)
 		if err != nil {
 			b.refused[len(b.refused)-1] = contract.ErrorProto(b.refusal(err))
@@ -88,7 +88,7 @@ func (b *batch[T]) results(x *exchange, good, refused func(i int)) {
 
 // enqueueBatch refuses bad tasks individually, including those that cannot be decoded.
 func enqueueBatch(x *exchange) error {
-	b := batch[*pawlv1.TaskSpec]{field: "tasks", most: x.Batch}
+	b := batch[*pawlv1.TaskSpec]{field: "tasks", max: x.Batch}
 	if err := b.read(x); err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func releases(x *exchange) error {
 // settle serves the batch form of ack, fail, extend and release. Each item has its own result.
 func settle[T settled](x *exchange, field string, put func(*pawlv1.SettleRequest, []T),
 	answers func(*pawlv1.SettleResponse) []*pawlv1.Settled) error {
-	b := batch[T]{field: field, most: contract.MaxSettle}
+	b := batch[T]{field: field, max: contract.MaxSettle}
 	if err := b.read(x); err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 // A task that can't be decoded is refused individually, wherever in it the reader stopped. The tasks after it are read.
 func TestRefusedItemsOfABatch(t *testing.T) {
 	read := func(items ...string) (*batch[*pawlv1.TaskSpec], error) {
-		m := &batch[*pawlv1.TaskSpec]{field: "tasks", most: 100}
+		m := &batch[*pawlv1.TaskSpec]{field: "tasks", max: 100}
 		body := `{"tasks":[` + strings.Join(items, ",") + `]}`
 		return m, apijson.Read([]byte(body), &apijson.Budget{Left: 1 << 20}, apijson.MaxListed, func(r *apijson.Reader, name string) error {
 			return m.items(r)
@@ -48,7 +48,7 @@ func TestRefusedItemsOfABatch(t *testing.T) {
 			t.Errorf("%s: %v and %d tasks, want the whole batch refused", bad, err, len(m.good()))
 		}
 	}
-	m := &batch[*pawlv1.TaskSpec]{field: "tasks", most: 1}
+	m := &batch[*pawlv1.TaskSpec]{field: "tasks", max: 1}
 	made := &apijson.Budget{Left: 320 + 2*64} // enough for the list, but not for the task itself
 	err := apijson.Read([]byte(`{"tasks":[`+good+`]}`), made, apijson.MaxListed, func(r *apijson.Reader, name string) error {
 		return m.items(r)

@@ -292,7 +292,7 @@ func TestBodiesOfManyPartsAreRefused(t *testing.T) {
 		extra := admission.NewMemoryPool(2 * contract.MaxExtra)
 		x := exchange{server: &server{Config: Config{Extra: extra, Namespace: anyNamespace}}, ctx: t.Context()}
 		made := x.budget(len(body))
-		m := batch[*pawlv1.TaskSpec]{field: "tasks", most: 1000}
+		m := batch[*pawlv1.TaskSpec]{field: "tasks", max: 1000}
 		err := apijson.Read([]byte(body), made, apijson.MaxListed, func(r *apijson.Reader, name string) error { return m.items(r) })
 		for _, refused := range m.refused {
 			if refused != nil {

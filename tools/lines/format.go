@@ -10,7 +10,6 @@ import (
 	"go/token"
 	"slices"
 	"strings"
-	"unicode/utf8"
 )
 
 // Format returns a file with its long lines broken. The program stays the same.
@@ -248,7 +247,7 @@ func best(src []byte, start int, tokens []tok, shape *shape) (at int, text strin
 	for _, t := range tokens {
 		base = min(base, t.depth)
 	}
-	column := func(offset int) int { return utf8.RuneCount(src[start:offset]) }
+	column := func(offset int) int { return columns(string(src[start:offset])) }
 	lowest := 1 << 30
 	assigned := !slices.ContainsFunc(tokens, func(t tok) bool { return t.Token == token.ASSIGN || t.Token == token.DEFINE })
 	for i, t := range tokens {
@@ -306,14 +305,14 @@ func best(src []byte, start int, tokens []tok, shape *shape) (at int, text strin
 // splitText returns where a text that crosses the margin can be split: after a space, or else after a separator.
 func splitText(src []byte, start int, tokens []tok, shape *shape) (at int, text string) {
 	for _, t := range tokens {
-		from, to := utf8.RuneCount(src[start:t.at]), utf8.RuneCount(src[start:t.end])
+		from, to := columns(string(src[start:t.at])), columns(string(src[start:t.end]))
 		if t.Token != token.STRING || shape.whole[t.at] || to < width-3 || from > width-30 {
 			continue
 		}
 		quote := t.text[:1]
 		for _, ends := range []string{" ", ",&|>;"} {
 			for i := len(t.text) - 2; i > 15; i-- {
-				if strings.IndexByte(ends, t.text[i-1]) >= 0 && from+utf8.RuneCountInString(t.text[:i])+3 <= width && len(t.text)-i > 12 {
+				if strings.IndexByte(ends, t.text[i-1]) >= 0 && from+columns(t.text[:i])+3 <= width && len(t.text)-i > 12 {
 					return t.at + i, quote + " +\n" + quote
 				}
 			}

@@ -13,7 +13,7 @@ func TestFormat(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := os.ReadFile("testdata/" + name + ".out")
+		want, err := os.ReadFile("testdata/" + name + ".want")
 		if err != nil {
 			t.Fatal(err)
 		}

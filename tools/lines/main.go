@@ -1,6 +1,6 @@
 // Command lines breaks the lines of Go files that are too long, as people do: after a comma or an operator, as late and
 // as little nested as possible. Comments that are too long are filled again or put above the code; texts are split at a
-// space. What it can't break, it prints.
+// space. What it can't break, it prints. A tab counts as four columns.
 //
 // Usage: lines [-w] FILE...
 package main
@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	width        = 140 // of a line, in characters
+	width        = 140 // of a line, in columns
 	commentWidth = 120 // of a comment that is filled again
+	tabWidth     = 4
 )
 
 func main() {
@@ -56,11 +57,16 @@ func do(path string, write bool) (left int, err error) {
 	data := dataLines(out)
 	for i, line := range strings.Split(string(out), "\n") {
 		if tooLong(line) && !data[i+1] {
-			fmt.Printf("%s:%d: %d characters\n", path, i+1, utf8.RuneCountInString(line))
+			fmt.Printf("%s:%d: %d columns\n", path, i+1, columns(line))
 			left++
 		}
 	}
 	return left, nil
 }
 
-func tooLong(line string) bool { return utf8.RuneCountInString(line) > width }
+func tooLong(line string) bool { return columns(line) > width }
+
+// columns returns how wide a text is.
+func columns(text string) int {
+	return utf8.RuneCountInString(text) + (tabWidth-1)*strings.Count(text, "\t")
+}

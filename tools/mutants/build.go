@@ -185,8 +185,8 @@ func (b *builder) compile(ctx context.Context, binary string, replaced map[strin
 
 var errorAt = regexp.MustCompile(`(?m)^(?:\./)?([^\s:]+\.go):(\d+):\d+: `)
 
-// planted compiles the package with all mutants that can be switched. What the compiler refuses it takes out, and returns.
-func (b *builder) planted(ctx context.Context) (binary string, refused map[int]bool, err error) {
+// mutated compiles the package with all mutants that can be switched. What the compiler refuses it takes out, and returns.
+func (b *builder) mutated(ctx context.Context) (binary string, refused map[int]bool, err error) {
 	refused = map[int]bool{}
 	binary = filepath.Join(b.dir, "planted.test")
 	for {

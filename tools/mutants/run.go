@@ -155,7 +155,7 @@ func run(ctx context.Context, p *pkg, mutants []*mutant, atOnce int) error {
 	if err != nil {
 		return err
 	}
-	binary, out, err := b.planted(ctx)
+	binary, out, err := b.mutated(ctx)
 	if err != nil {
 		return err
 	}

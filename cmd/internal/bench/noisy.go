@@ -58,28 +58,26 @@ func benchNoisy(ctx context.Context, r *run) (line *result, err error) {
 
 // noisy returns a run in a namespace of its own, bounded by a quota.
 func (r *run) noisy(ctx context.Context) (*run, error) {
-	a := *r.app
-	a.Namespace = r.queue
-	client, err := a.Dial(pawl.DialOptions{RetryFor: -1}) // refusals are measured, not retried
+	client, err := r.app.Dial(pawl.DialOptions{RetryFor: -1, Namespace: r.queue}) // refusals are measured, not retried
 	if err != nil {
 		return nil, err
 	}
 	quota := int64(r.quota)
-	if _, err := r.app.Admin(r.client).Namespaces().Create(ctx, a.Namespace, admin.QuotaChange{MaxRequestsPerSecond: &quota}); err != nil {
+	if _, err := r.app.Admin(r.client).Namespaces().Create(ctx, r.queue, admin.QuotaChange{MaxRequestsPerSecond: &quota}); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
 	other := *r
-	other.app, other.client = &a, client
+	other.client = client
 	return &other, nil
 }
 
 // drop removes the namespace with everything in it.
 func (r *run) drop(ctx context.Context) error {
 	var free int64
-	_, _, err := r.app.Admin(r.client).Namespaces().SetQuotas(ctx, r.app.Namespace, admin.QuotaChange{MaxRequestsPerSecond: &free})
+	_, _, err := r.app.Admin(r.client).Namespaces().SetQuotas(ctx, r.queue, admin.QuotaChange{MaxRequestsPerSecond: &free})
 	if err == nil {
 		r.tidy(ctx)
-		_, err = r.app.Admin(r.client).Namespaces().Delete(ctx, r.app.Namespace)
+		_, err = r.app.Admin(r.client).Namespaces().Delete(ctx, r.queue)
 	}
 	return errors.Join(err, r.client.Close())
 }

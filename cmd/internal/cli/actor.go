@@ -22,12 +22,12 @@ func (a *App) Actor() string {
 
 // plainName returns a name as a header can carry it.
 func plainName(s string) string {
-	const most = 100
+	const maxActor = 100
 	s = strings.Map(func(c rune) rune {
 		if c < ' ' || c > '~' {
 			return '?'
 		}
 		return c
 	}, s)
-	return s[:min(len(s), most)]
+	return s[:min(len(s), maxActor)]
 }

@@ -92,7 +92,7 @@ type App struct {
 
 	Tracers trace.TracerProvider // nil: none
 
-	answers *answers
+	responses responses
 }
 
 // Local returns an App for a server that this process has started: the context, the environment and the credentials are for others.
@@ -239,4 +239,10 @@ func (a *App) credential(opts *pawl.DialOptions) error {
 	}
 	opts.TokenSource = opened.Now
 	return nil
+}
+
+// HasCredential reports whether calls carry a token or a client certificate.
+func (a *App) HasCredential() bool {
+	var opts pawl.DialOptions
+	return a.cert != "" || a.credential(&opts) == nil && (opts.Token != "" || opts.TokenSource != nil)
 }

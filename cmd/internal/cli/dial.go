@@ -71,11 +71,11 @@ const (
 
 // Dial returns a client configured by the flags and by more options.
 func (a *App) Dial(more ...pawl.DialOptions) (*pawl.Client, error) {
-	return a.dialTo(a.Server, more...)
+	return a.dialTo(a.Server, a.keys, more...)
 }
 
-// dialTo is Dial for one of the server's addresses, or all of them.
-func (a *App) dialTo(addr string, more ...pawl.DialOptions) (*pawl.Client, error) {
+// dialTo is Dial for one of the server's addresses or all of them, and with a file of payload keys; "": without.
+func (a *App) dialTo(addr, keys string, more ...pawl.DialOptions) (*pawl.Client, error) {
 	opts := pawl.DialOptions{RetryFor: RetryFor, Namespace: a.Namespace, Telemetry: pawl.Telemetry{TracerProvider: a.Tracers},
 		Logger: slog.New(slog.NewTextHandler(a.Err, &slog.HandlerOptions{Level: slog.LevelWarn}))}
 	if err := a.transport(&opts); err != nil {
@@ -84,8 +84,8 @@ func (a *App) dialTo(addr string, more ...pawl.DialOptions) (*pawl.Client, error
 	if err := a.credential(&opts); err != nil {
 		return nil, err
 	}
-	if a.keys != "" {
-		ring, err := ReadKeys(a.keys)
+	if keys != "" {
+		ring, err := ReadKeys(keys)
 		if err != nil {
 			return nil, fmt.Errorf("--payload-keys: %w", err)
 		}
@@ -96,9 +96,7 @@ func (a *App) dialTo(addr string, more ...pawl.DialOptions) (*pawl.Client, error
 
 // DialWithoutKeys is Dial for payloads that are sent as they are, encrypted or not.
 func (a *App) DialWithoutKeys(more ...pawl.DialOptions) (*pawl.Client, error) {
-	without := *a
-	without.keys = ""
-	return without.Dial(more...)
+	return a.dialTo(a.Server, "", more...)
 }
 
 // withoutHTTP removes http://, as in the address of a web page, from addresses. What is not encrypted needs no word for it.

@@ -53,7 +53,7 @@ func (a *App) fromAny(client *pawl.Client, addresses []string, look func(*pawl.C
 		if len(addresses) == 1 || !first.partial && !errors.Is(first.err, pawltype.ErrUnavailable) {
 			break
 		}
-		other, err := a.dialTo(addr, pawl.DialOptions{NoRouting: true, RetryFor: -1})
+		other, err := a.dialTo(addr, a.keys, pawl.DialOptions{NoRouting: true, RetryFor: -1})
 		if err != nil {
 			continue
 		}

@@ -26,8 +26,8 @@ type figures struct {
 var (
 	upDesc      = prometheus.NewDesc("pawl_outbox_up", "Whether the database answered the relay's question for this scrape.", nil, nil)
 	waitingDesc = prometheus.NewDesc("pawl_outbox_waiting_rows", "Rows that are committed and not enqueued yet.", nil, nil)
-	oldestDesc  = prometheus.NewDesc("pawl_outbox_oldest_row_seconds", "For how long the first of those rows has waited; 0 if there is none.",
-		nil, nil)
+	oldestDesc  = prometheus.NewDesc("pawl_outbox_oldest_row_seconds",
+		"For how long the first of those rows has waited; 0 if there is none.", nil, nil)
 	deadDesc   = prometheus.NewDesc("pawl_outbox_dead_rows", "Rows that the server has refused for good.", nil, nil)
 	activeDesc = prometheus.NewDesc("pawl_outbox_relay_active", "Whether this relay holds the lease.", nil, nil)
 	rowsDesc   = prometheus.NewDesc("pawl_outbox_rows_total",

@@ -49,7 +49,7 @@ database is unavailable, the relay waits. Rows that the server refuses are kept 
 	cmd.Flags().DurationVar(&cfg.Poll, "poll", 0, "longest pause between two reads of the table (default 5s with PostgreSQL, which "+
 		"notifies; otherwise 1s)")
 	cmd.Flags().DurationVar(&cfg.Lease, "lease", 10*time.Second, "how long after the active relay dies another takes over")
-	cmd.Flags().IntVar(&cfg.Batch, "batch", 2000, "most rows to read at a time")
+	cmd.Flags().IntVar(&cfg.Batch, "batch", 2000, "maximum number of rows to read at a time")
 	cmd.Flags().StringVar(&metrics, "metrics-listen", "",
 		"address that serves GET /metrics for Prometheus, without access control; none by default")
 	cmd.Flags().StringVar(&logFormat, "log-format", "text", "format of the log on standard error: text or json")
