@@ -9,7 +9,8 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// A log remembers up to which entry all were exported, so that whoever leads the shard goes on from there. An entry may be exported twice.
+// A log remembers up to which entry all were exported, so that whoever leads the shard goes on from there. An entry may
+// be exported twice.
 
 // holdFor is how much longer than others entries are kept that wait to be exported, in a log of which some were.
 const holdFor = 7 * 24 * time.Hour
@@ -71,8 +72,8 @@ func Unexported(from store.Reader, limit int) (b Batch, err error) {
 	return b, nil
 }
 
-// Exported notes that a batch was exported. It ends before an entry that was amended meanwhile, which is exported again. If one before the
-// batch was, nothing is noted: the batch is exported again after it.
+// Exported notes that a batch was exported. If an entry of it was amended meanwhile, that and those after it are
+// exported again. If one before the batch was, nothing is noted: the batch is exported again after it.
 func (l *Log) Exported(b Batch) {
 	if l.sum.Exported < b.from {
 		return
