@@ -45,12 +45,12 @@ var subjects = []subject{
 		{"get", "get_queue", "OperatorService.GetQueue", "queue", "Queue", "queue", always, "Returns a queue; NotFoundError if there is none.",
 			""},
 		{"put", "put_queue", "OperatorService.PutQueue", "queue settings * if_version?", "Queue", "queue", withoutVersion,
-			"Replaces the settings of a queue, creating it if necessary. ConflictError if its settings don't have the version\n        if_version.",
+			"Replaces the settings of a queue, creating it if necessary. ConflictError if its settings don't have the version if_version.",
 			"queue settings options:{ifVersion?:number}?"},
 		{"delete", "delete_queue", "OperatorService.DeleteQueue", "queue", "None", "", never, "Deletes a queue that has no tasks.", ""},
 		{"pause", "", "OperatorService.PauseQueue", "queue reason? * type? key?", "Queue", "queue", always,
-			"Pauses a queue, or its tasks of one type or key. New tasks are still accepted, but none can be claimed; running tasks\n     " +
-				"   continue.", "queue reason? of:PausedSubset?"},
+			"Pauses a queue, or its tasks of one type or key. New tasks are still accepted, but none can be claimed; running tasks continue.",
+			"queue reason? of:PausedSubset?"},
 		{"resume", "", "OperatorService.ResumeQueue", "queue reason? * type? key?", "Queue", "queue", always, "Ends a pause.",
 			"queue reason? of:PausedSubset?"},
 		{"purge", "", "OperatorService.PurgeQueue", "queue reason?", "int", "discarded", never,
@@ -64,8 +64,8 @@ var subjects = []subject{
 		{"list", "list_dead", "OperatorService.ListDead", "filter", "TaskInfo", "", always,
 			"Iterates over the dead letters of a queue. The filter's queue is required.", "filter:Filter&{queue:string}"},
 		{"replay", "", "OperatorService.ReplayDead", "queue * task_ids? filter? max? rate? dry_run? poisoned? reason?", "Replayed", "", asDryRun,
-			"Runs dead letters again: those in task_ids, or those that the filter selects; an empty filter selects all. rate:\n" +
-				"        tasks per second, or a text such as \"30/m\".", "queue selection:DeadSelection&{rate?:number|string}"},
+			"Runs dead letters again: those in task_ids, or those that the filter selects; an empty filter selects all. rate: tasks " +
+				"per second, or a text such as \"30/m\".", "queue selection:DeadSelection&{rate?:number|string}"},
 		{"discard", "", "OperatorService.DiscardDead", "queue * task_ids? filter? max? dry_run? poisoned? reason?", "Discarded", "", asDryRun,
 			"Discards dead letters after archiving them: those in task_ids, or those that the filter selects.", "queue selection:DeadSelection"},
 	}},
@@ -96,8 +96,8 @@ var subjects = []subject{
 	}},
 	{"Workers", "The calls about workers.", []call{
 		{"list", "list_workers", "WorkerRegistryService.ListWorkers", "* queue? type? lost?", "WorkerInfo", "", always,
-			"Iterates over the workers. queue, type: only workers that take its tasks; lost: only lost workers, or only others. If nodes\n" +
-				"        don't answer, IncompleteError ends it.", "of:{queue?:string;type?:string;lost?:boolean}?"},
+			"Iterates over the workers. queue, type: only workers that take its tasks; lost: only lost workers, or only others. If " +
+				"nodes don't answer, IncompleteError ends it.", "of:{queue?:string;type?:string;lost?:boolean}?"},
 		{"quiet", "", "WorkerRegistryService.QuietWorker", "id=worker_id reason? span=for?", "WorkerInfo", "worker", always,
 			"Stops a worker from taking new tasks, for 1 min to 30 days; default 24 h.", "id=worker_id reason? options:{for?:Duration}?"},
 		{"resume", "resume_worker", "WorkerRegistryService.ResumeWorker", "id=worker_id reason?", "WorkerInfo | None", "worker", always,

@@ -184,19 +184,22 @@ func (c *call) twins(b *bytes.Buffer) {
 	operation := func(more ...string) string {
 		return c.operationName() + "(" + strings.Join(append(values, more...), ", ") + ")"
 	}
+	method := func(name, returns, doc, body string) {
+		text := strings.Join(wrap(`"""`+doc+`"""`, 140-len(bodyIndent)), "\n"+bodyIndent)
+		fmt.Fprintf(b, "\n%s\n%s%s\n%sreturn %s\n", signature("    "+name, params, returns), bodyIndent, text, bodyIndent, body)
+	}
 	if c.isList() {
-		fmt.Fprintf(b, "\n%s\n        \"\"\"%s\"\"\"\n        return self._caller.pages(lambda cursor: %s)\n",
-			signature("    def "+c.name, params, "Iterator["+c.returns+"]"), c.doc, operation("cursor"))
-		fmt.Fprintf(b, "\n%s\n        \"\"\"Async version of %s, for use with async for.\"\"\"\n        return self._caller.apages(lambda "+
-			"cursor: %s)\n",
-			signature("    def a"+c.name, params, "AsyncIterator["+c.returns+"]"), c.name, operation("cursor"))
+		method("def "+c.name, "Iterator["+c.returns+"]", c.doc, "self._caller.pages(lambda cursor: "+operation("cursor")+")")
+		method("def a"+c.name, "AsyncIterator["+c.returns+"]", "Async version of "+c.name+", for use with async for.",
+			"self._caller.apages(lambda cursor: "+operation("cursor")+")")
 		return
 	}
-	fmt.Fprintf(b, "\n%s\n        \"\"\"%s\"\"\"\n        return self._caller.run(%s)\n", signature("    def "+c.name, params, c.returns),
-		c.doc, operation())
-	fmt.Fprintf(b, "\n%s\n        \"\"\"Async version of %s.\"\"\"\n        return await self._caller.arun(%s)\n",
-		signature("    async def a"+c.name, params, c.returns), c.name, operation())
+	method("def "+c.name, c.returns, c.doc, "self._caller.run("+operation()+")")
+	method("async def a"+c.name, c.returns, "Async version of "+c.name+".", "await self._caller.arun("+operation()+")")
 }
+
+// bodyIndent precedes the lines of a method.
+const bodyIndent = "        "
 
 // signature returns the first line of a function, or several if it is long.
 func signature(name string, params []string, returns string) string {

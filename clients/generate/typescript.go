@@ -59,7 +59,7 @@ func (c *call) typescript(b *bytes.Buffer, use func(protoreflect.Descriptor, str
 	m := c.method()
 	params, fields, object := c.typescriptParams()
 	method := fmt.Sprintf("%s.method.%s", use(m, string(m.Parent().Name())), lowerFirst(string(m.Name())))
-	doc := "/** " + camelCase(strings.NewReplacer("\n        ", " ", "None", "undefined").Replace(c.doc)) + " */"
+	doc := "/** " + camelCase(strings.ReplaceAll(c.doc, "None", "undefined")) + " */"
 	if len(doc) > 140 {
 		doc = "/**\n   * " + strings.Join(wrap(doc[4:len(doc)-3], 140-len("   * ")), "\n   * ") + "\n   */"
 	}

@@ -376,8 +376,8 @@ func TestPagesAgainstAModel(t *testing.T) {
 		var want, got []Place
 		for _, r := range all {
 			if (q.Since == 0 || r.At >= q.Since) && (q.Until == 0 || r.At < q.Until) && (r.Namespace == "" || r.Namespace == "default") &&
-				(q.Actor == "" || r.By.Name == q.Actor) && (q.Queue == "" || r.Queue == q.Queue) && strings.HasPrefix(string(r.Action),
-				strings.TrimSuffix(q.Action, "*")) {
+				(q.Actor == "" || r.By.Name == q.Actor) && (q.Queue == "" || r.Queue == q.Queue) &&
+				strings.HasPrefix(string(r.Action), strings.TrimSuffix(q.Action, "*")) {
 				want = append(want, r.Place())
 			}
 		}

@@ -94,8 +94,8 @@ func TestKeepServerWithoutAllFiles(t *testing.T) {
 	if _, made, err := KeepServer(dir, now, []string{"localhost"}); err != nil || made {
 		t.Errorf("without ca.key, with a certificate that lasts: %v, %v", made, err)
 	}
-	if _, _, err := KeepServer(dir, now.Add(300*day), []string{"localhost"}); err == nil || !strings.Contains(err.Error(),
-		"ca.key: no such file") {
+	if _, _, err := KeepServer(dir, now.Add(300*day), []string{"localhost"}); err == nil ||
+		!strings.Contains(err.Error(), "ca.key: no such file") {
 		t.Errorf("without ca.key: %v", err)
 	}
 	if _, _, err := KeepServer(filepath.Join(dir, "server.pem"), now, []string{"localhost"}); err == nil {

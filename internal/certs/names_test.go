@@ -84,8 +84,8 @@ func TestNewClient(t *testing.T) {
 		"that of a server":    {[]*x509.Certificate{parse(t, node)}, roots, now, "incompatible key usage"},
 		"the authority's own": {[]*x509.Certificate{parse(t, ca)}, others, now, "unknown authority"},
 	} {
-		if err := v.roots.Verify(v.chain, x509.ExtKeyUsageClientAuth, v.at); v.says == "" && err != nil || v.says != "" &&
-			(err == nil || !strings.Contains(err.Error(), v.says)) {
+		err := v.roots.Verify(v.chain, x509.ExtKeyUsageClientAuth, v.at)
+		if v.says == "" && err != nil || v.says != "" && (err == nil || !strings.Contains(err.Error(), v.says)) {
 			t.Errorf("Verify of %s: %v, want %q", what, err, v.says)
 		}
 	}
@@ -160,8 +160,9 @@ func TestOpenClient(t *testing.T) {
 		pair Pair
 		says string
 	}{
-		"good": {at(time.Now()), ""}, "expired": {at(time.Now().AddDate(0, 0, -11)), "it expired at"}, "a server's": {server(t, ca, 10, "a"),
-			"lacks client authentication"},
+		"good":       {at(time.Now()), ""},
+		"expired":    {at(time.Now().AddDate(0, 0, -11)), "it expired at"},
+		"a server's": {server(t, ca, 10, "a"), "lacks client authentication"},
 	} {
 		f := newFolder(t)
 		f.put(c.pair)

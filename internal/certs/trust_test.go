@@ -82,8 +82,8 @@ func TestRevoke(t *testing.T) {
 	}
 	both := revoke(Pair{slices.Concat(ca.Cert, revoke(other, strangers[0])), ca.Key}, of[0])
 	refused("one, beside another authority", trusting(t, both), true, false, false)
-	if err := trusting(t, both).Verify(strangers, x509.ExtKeyUsageClientAuth, now); err == nil || !strings.Contains(err.Error(),
-		"was revoked at") {
+	if err := trusting(t, both).Verify(strangers, x509.ExtKeyUsageClientAuth, now); err == nil ||
+		!strings.Contains(err.Error(), "was revoked at") {
 		t.Errorf("the other authority and its list did not stay: %v", err)
 	}
 	parent, key, err := parseAuthority(ca)
@@ -148,8 +148,8 @@ func TestRevokedIntermediate(t *testing.T) {
 		t.Fatal(err)
 	}
 	revoked := pem.EncodeToMemory(&pem.Block{Type: blockRevoked, Bytes: list})
-	if err := trusting(t, root.Cert, revoked).Verify(chain, x509.ExtKeyUsageClientAuth, now); err == nil || !strings.Contains(err.Error(),
-		`"between" with the serial number 8 was revoked`) {
+	if err := trusting(t, root.Cert, revoked).Verify(chain, x509.ExtKeyUsageClientAuth, now); err == nil ||
+		!strings.Contains(err.Error(), `"between" with the serial number 8 was revoked`) {
 		t.Errorf("a certificate by a revoked intermediate: %v", err)
 	}
 }

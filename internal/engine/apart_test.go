@@ -86,8 +86,8 @@ func TestRowsSetApartAreBounded(t *testing.T) {
 		})
 		w.Round(func(r *Round) { SetRowApart(r, key, "on purpose") })
 		_, there := w.Store.Get(key)
-		if there || len(w.Last.Apart) != 1 || w.Last.Apart[0].Kept != c.kept || schema.CountApart(w.Store, 0)["default"] != int64(c.rows)+
-			int64(len(w.kept())) {
+		if there || len(w.Last.Apart) != 1 || w.Last.Apart[0].Kept != c.kept ||
+			schema.CountApart(w.Store, 0)["default"] != int64(c.rows)+int64(len(w.kept())) {
 			t.Errorf("%s: the row is there: %v; reported: %d, kept %v, want %v", what, there, len(w.Last.Apart), w.Last.Apart[0].Kept, c.kept)
 		}
 	}

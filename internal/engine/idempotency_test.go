@@ -113,22 +113,30 @@ func TestManyKeysEnd(t *testing.T) {
 	}
 }
 
-// An older idempotency key makes a repeat only of a task that has the same key.
+// An older idempotency key makes a repeat only of a task that has the same key, as long as that is known.
 func TestOlderKeys(t *testing.T) {
 	w := NewWorld(t)
-	w.PutQueue("default", task.DefaultSettings(), false)
-	older := task.Spec{Key: "a", IdempotencyKey: "older", IdempotencyTTL: time.Minute}
-	if !w.keyedTask(older) {
-		t.Error("the first task is a repeat")
-	}
-	for _, c := range []struct {
-		key, idempotency, older string
-		want                    bool // new
-	}{{"a", "newer", "older", false}, {"b", "newer", "older", true}, {"a", "newest", "unused", true}, {"b", "newer", "older", false},
-		{"b", "older", "", false}} {
-		s := task.Spec{Key: c.key, IdempotencyKey: c.idempotency, OlderKey: c.older, IdempotencyTTL: time.Minute}
-		if got := w.keyedTask(s); got != c.want {
-			t.Errorf("%+v: it is new: %v", c, got)
+	settings := task.DefaultSettings()
+	settings.Retention.Succeeded = time.Second
+	w.PutQueue("default", settings, false)
+	enqueue := func(key, idempotency, older string, want bool) {
+		t.Helper()
+		s := task.Spec{Key: key, IdempotencyKey: idempotency, OlderKey: older, IdempotencyTTL: time.Minute}
+		if got := w.keyedTask(s); got != want {
+			t.Errorf("key %q, idempotency key %q or %q: it is new: %v, want %v", key, idempotency, older, got, want)
 		}
 	}
+	enqueue("a", "older", "", true)
+	enqueue("a", "newer", "older", false)
+	enqueue("b", "newer", "older", true)
+	enqueue("a", "newest", "unused", true)
+	enqueue("b", "newer", "older", false)
+	enqueue("b", "older", "", false)
+	for _, c := range w.Claim(ClaimRequest{Queues: []Share{{Queue: "default"}}, Max: 10}) {
+		w.ack(Hold{Namespace: "default", ID: c.ID, Token: c.Token})
+	}
+	enqueue("a", "later", "older", false)
+	w.Pass(2 * time.Second) // the tasks are forgotten, and their idempotency keys are not
+	enqueue("a", "older", "", false)
+	enqueue("a", "later", "older", true)
 }

@@ -217,8 +217,8 @@ func TestTooLargeRequests(t *testing.T) {
 				c.read, c.reserved)
 		}
 		e, refused := errors.AsType[*wire.Error](err)
-		if large := c.has > maxBody; refused != large || large && e.Shape != wire.ErrInvalidParameterValue.Shape || !large &&
-			int64(len(got)) != c.has {
+		if large := c.has > maxBody; refused != large ||
+			large && e.Shape != wire.ErrInvalidParameterValue.Shape || !large && int64(len(got)) != c.has {
 			t.Errorf("%d bytes, announced as %d: %d bytes, %v", c.has, c.announced, len(got), err)
 		}
 	}

@@ -64,7 +64,8 @@ func parseMoveHandle(s string) (h moveHandle, ok bool) {
 	var id moveID
 	random := id[copy(id[:], moveMark):]
 	b, err := hex.DecodeString(s)
-	if err == nil && copy(random, b) == len(random) && len(b) == len(random) {
+	if err == nil && len(b) == len(random) {
+		copy(random, b)
 		return moveHandle{Task: id.String()}, true
 	}
 	b, err = base64.StdEncoding.DecodeString(s)

@@ -47,15 +47,19 @@ func (c *settling) Settle(_ context.Context, calls []broker.Settle) []broker.Set
 // messages of the receive are moved.
 func TestRedriveRefused(t *testing.T) {
 	const byQueue = `{"redrivePermission":"byQueue","sourceQueueArns":["arn:aws:sqs:us-east-1:000000000000:`
+	fifo := map[string]string{noteAttribute + "FifoQueue": "true"}
 	for name, c := range map[string]struct {
-		gone  bool
-		notes map[string]string // of the dead-letter queue
-		err   error
+		gone   bool
+		source map[string]string // annotations
+		target map[string]string // those of the dead-letter queue
+		err    error
 	}{
-		"of another type":        {notes: map[string]string{noteAttribute + "FifoQueue": "true"}},
-		"closed":                 {notes: map[string]string{noteAttribute + "RedriveAllowPolicy": `{"redrivePermission":"denyAll"}`}},
-		"open to another source": {notes: map[string]string{noteAttribute + "RedriveAllowPolicy": byQueue + `other"]}`}},
-		"open to this source, full": {notes: map[string]string{noteAttribute + "RedriveAllowPolicy": byQueue + `mail"]}`},
+		"FIFO, of a standard one":   {target: fifo},
+		"standard, of a FIFO one":   {source: fifo},
+		"FIFO, of a FIFO one, full": {source: fifo, target: fifo, err: &task.Error{Code: task.CodeQueueFull}},
+		"closed":                    {target: map[string]string{noteAttribute + "RedriveAllowPolicy": `{"redrivePermission":"denyAll"}`}},
+		"open to another source":    {target: map[string]string{noteAttribute + "RedriveAllowPolicy": byQueue + `other"]}`}},
+		"open to this source, full": {target: map[string]string{noteAttribute + "RedriveAllowPolicy": byQueue + `mail"]}`},
 			err: &task.Error{Code: task.CodeQueueFull}},
 		"full":        {err: &task.Error{Code: task.CodeQueueFull}},
 		"unavailable": {err: task.Unavailable(0, "a shard has no leader")},
@@ -65,7 +69,7 @@ func TestRedriveRefused(t *testing.T) {
 		"gone":        {gone: true},
 	} {
 		core := &settling{gone: c.gone, refusals: map[string]error{"refused": c.err}}
-		core.q.Config.Annotations = c.notes
+		core.q.Config.Annotations = c.target
 		x := exchange{Handler: New(Config{Core: core}), ctx: t.Context(), r: httptest.NewRequest("POST", "http://pawl/", nil)}
 		var got []broker.Claimed
 		var holds []broker.Hold
@@ -82,7 +86,8 @@ func TestRedriveRefused(t *testing.T) {
 		if c.err == nil {
 			wantLeft, wantMoved, wantEnded = "new first refused last", nil, nil
 		}
-		left, err := x.redrive(&queues.Queue{Name: "mail"}, redrive{Target: "arn:aws:sqs:us-east-1:000000000000:dead", Max: 3}, got)
+		left, err := x.redrive(&queues.Queue{Name: "mail", Config: task.QueueConfig{Annotations: c.source}},
+			redrive{Target: "arn:aws:sqs:us-east-1:000000000000:dead", Max: 3}, got)
 		if err != nil {
 			t.Fatal(err)
 		}

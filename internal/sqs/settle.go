@@ -139,8 +139,8 @@ func (x *exchange) hidden(hold broker.Hold, seconds int, s *broker.Settled) erro
 }
 
 // settleBatch settles the entries of a batch in one call.
-func (x *exchange) settleBatch(name string, call func(*wire.Entry, broker.Hold) (broker.Settle, error), answer func(*wire.Entry,
-	broker.Hold, *broker.Settled) error) error {
+func (x *exchange) settleBatch(name string, call func(*wire.Entry, broker.Hold) (broker.Settle, error),
+	answer func(*wire.Entry, broker.Hold, *broker.Settled) error) error {
 	q, err := x.queue()
 	if err != nil {
 		return err

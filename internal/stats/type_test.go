@@ -114,8 +114,8 @@ func TestSlowest(t *testing.T) {
 	for _, s := range r.Slowest {
 		got = append(got, s.Ran)
 	}
-	if want := []time.Duration{50 * time.Second, 49 * time.Second, 49 * time.Second, 48 * time.Second, 48 * time.Second}; !slices.Equal(got,
-		want) {
+	want := []time.Duration{50 * time.Second, 49 * time.Second, 49 * time.Second, 48 * time.Second, 48 * time.Second}
+	if !slices.Equal(got, want) {
 		t.Errorf("in one step the slowest runs are %v, want %v", got, want)
 	}
 	b.runs(dawn.Add(10*time.Minute), "q", "t", 1, 0, time.Second, Succeeded) // a new step accepts faster runs
@@ -157,9 +157,10 @@ func TestTypesOfNodesAddUp(t *testing.T) {
 		if !reflect.DeepEqual(counts, all) || len(all.Counts) != 2 {
 			t.Errorf("counts over %v: got %+v, want %+v", time.Duration(w), counts, all)
 		}
-		briefs, wants := one.TypeBriefs(now, "default", w, []string{"t1", "none"}, anyQueue), both.TypeBriefs(now, "default", w,
-			[]string{"t1", "none"}, anyQueue)
-		others := two.TypeBriefs(now, "default", w, []string{"t1", "none"}, anyQueue)
+		briefsOf := func(b *Recorder) []TypeBrief {
+			return b.TypeBriefs(now, "default", w, []string{"t1", "none"}, anyQueue)
+		}
+		briefs, others, wants := briefsOf(one), briefsOf(two), briefsOf(both)
 		for i := range briefs {
 			briefs[i].Add(&others[i])
 		}
@@ -185,8 +186,8 @@ func TestLastError(t *testing.T) {
 		b.Record(dawn.Add(time.Duration(i%2)*time.Minute), []Event{e}) // that of b
 	}
 	for range 20 { // queues come in any order
-		if got := b.TypeBriefs(dawn.Add(time.Minute), "default", Hour, []string{"t"}, anyQueue)[0]; got.Last.Error != "b" ||
-			len(got.Queues) != 3 {
+		got := b.TypeBriefs(dawn.Add(time.Minute), "default", Hour, []string{"t"}, anyQueue)[0]
+		if got.Last.Error != "b" || len(got.Queues) != 3 {
 			t.Fatalf("the last error is %+v in %v, want b in 3 queues", got.Last, got.Queues)
 		}
 	}
@@ -218,9 +219,9 @@ func TestPeriodsAroundATime(t *testing.T) {
 			continue
 		}
 		x, y := r.Before, r.After
-		if got, want := fmt.Sprint(x.Seconds, y.Seconds, x.Rates.Succeeded, x.Rates.Failed, y.Rates.Failed, y.Rates.Succeeded,
-			x.Run.Count(), y.Run.Count()),
-			fmt.Sprint(c.length.Seconds(), c.length.Seconds(), c.before, 0, c.after, 0, c.before, c.after); got != want {
+		got := fmt.Sprint(x.Seconds, y.Seconds, x.Rates.Succeeded, x.Rates.Failed, y.Rates.Failed, y.Rates.Succeeded, x.Run.Count(),
+			y.Run.Count())
+		if want := fmt.Sprint(c.length.Seconds(), c.length.Seconds(), c.before, 0, c.after, 0, c.before, c.after); got != want {
 			t.Errorf("%v ago: got %s, want %s", c.ago, got, want)
 		}
 		if x.From+x.Seconds > deploy.Unix() || y.From < deploy.Unix() || y.From+y.Seconds > now.Unix() {
@@ -248,8 +249,8 @@ func TestTypesAreSaved(t *testing.T) {
 			t.Errorf("over %v: got %+v, want %+v", time.Duration(w), got, want)
 		}
 	}
-	if span := later.TypeCounts(now, "default", Day, func(string, string) bool { return true }).Span; span < 80*time.Minute ||
-		span > 90*time.Minute {
+	span := later.TypeCounts(now, "default", Day, func(string, string) bool { return true }).Span
+	if span < 80*time.Minute || span > 90*time.Minute {
 		t.Errorf("the loaded statistics span %v, want about 85m", span)
 	}
 	later.runs(now.Add(time.Minute), "q", "t1", 1, 0, 0, Succeeded) // a copy is as good as the first

@@ -420,8 +420,8 @@ func TestBoundsOfSchedule(t *testing.T) {
 	}
 	s := Schedule{Name: long, Cron: "* * * * *", Task: Spec{Type: "t"}, Overlap: OverlapSkip}
 	s.Fill()
-	if err := s.Check(DefaultLimits()); err == nil || !strings.HasSuffix(err.Error(), fmt.Sprintf("at most %d are allowed",
-		256-len(overlapKey))) {
+	want := fmt.Sprintf("at most %d are allowed", 256-len(overlapKey))
+	if err := s.Check(DefaultLimits()); err == nil || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("a name that is too long with an overlap key: %v", err)
 	}
 	if IsOverlap(nil) || IsOverlap(&Unique{Key: "other"}) {

@@ -182,8 +182,8 @@ func TestUniqueIsChecked(t *testing.T) {
 	} {
 		s := Spec{Type: "t", Payload: []byte("1"), Unique: &c.unique}
 		s.Fill()
-		if err := s.Check(DefaultLimits()); c.says == "" && err != nil || c.says != "" &&
-			(err == nil || !strings.HasPrefix(err.Error(), c.says)) {
+		err := s.Check(DefaultLimits())
+		if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.HasPrefix(err.Error(), c.says)) {
 			t.Errorf("%s: %v, want %q", name, err, c.says)
 		}
 	}

@@ -43,9 +43,9 @@ func TestEnumNames(t *testing.T) {
 		OutcomeLeaderless.String() != "leaderless" || OutcomeSucceeded.String() != "succeeded" {
 		t.Error("an outcome has the wrong name")
 	}
-	if got := NoneOf("action", strings.Repeat("x", 100), BulkActions[:2]).Message; got != `action: "`+strings.Repeat("x", 64)+
-		`…" is not one of replay, cancel` {
-		t.Errorf("NoneOf returned %q", got)
+	want := `action: "` + strings.Repeat("x", 64) + `…" is not one of replay, cancel`
+	if got := NoneOf("action", strings.Repeat("x", 100), BulkActions[:2]).Message; got != want {
+		t.Errorf("NoneOf returned %q, want %q", got, want)
 	}
 }
 

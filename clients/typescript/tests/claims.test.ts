@@ -10,7 +10,8 @@ import { Claims } from "../src/claims.js";
 import { ClaimedTaskSchema, FailOutcome, SettleResponseSchema, WorkHelloSchema, WorkRequestSchema } from "../src/gen/pawl/v1/worker_pb.js";
 import { InvalidArgumentError } from "../src/errors.js";
 import type { Held, Verdict } from "../src/held.js";
-import { LeaseLost, RetryIn } from "../src/outcome.js";
+import type { Keeper, Lease, Report } from "../src/keeper.js";
+import { Cancelled, LeaseLost, RetryIn } from "../src/outcome.js";
 import type { Caller } from "../src/rpc.js";
 import { eventually, silent } from "./world.js";
 
@@ -74,6 +75,37 @@ test("a lease that is not confirmed ends", async (t) => {
   claims.finish(held, { ok: false, error: new Error("stopped") });
   assert.deepEqual(claims.nextFrame(clock)?.settle?.releases.map((each) => each.claimToken), ["a"]); // the broker may have kept the claim
   claims.close();
+});
+
+test("what a thread has heard while the event loop was blocked counts before leases are judged", (t) => {
+  let clock = 1000;
+  t.mock.method(performance, "now", () => clock);
+  t.mock.method(process.hrtime, "bigint", () => BigInt((clock + 500) * 1e6)); // what threads share
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const started = new Map<string, Held>();
+  const reports: Report[] = [];
+  const kept: [string, number][] = [];
+  const keeper = {
+    hold: ({ claimToken, from }: Lease) => void kept.push([claimToken, from]),
+    extended: (claimToken: string, at: number) => void kept.push([claimToken, at]),
+    drop: (claimToken: string) => void kept.push([claimToken, -1]),
+    reports: () => reports.splice(0),
+    close: () => {},
+  };
+  const start = (of: Held) => void started.set(of.name.claimToken, of);
+  const claims = new Claims({} as Caller, create(WorkHelloSchema), 3, silent, { start, ready: () => {}, flush: () => {}, calmer: () => {} });
+  t.after(() => claims.close());
+  claims.keeper = keeper as unknown as Keeper;
+  claims.accept(["extended", "cancelled", "lost"].map((claimToken) => create(ClaimedTaskSchema, { taskId: "id", claimToken, lease: { seconds: 30n } })), clock);
+  assert.deepEqual(kept.splice(0), [["extended", 1500], ["cancelled", 1500], ["lost", 1500]]);
+  clock += 40_000; // the event loop is blocked
+  reports.push({ claimToken: "extended", at: 16_500 }, { claimToken: "cancelled", lost: "cancelled" }, { claimToken: "lost", lost: "reclaimed" });
+  t.mock.timers.tick(10_000);
+  assert.deepEqual(kept, [["extended", 16_500], ["cancelled", -1], ["lost", -1]]);
+  const { extended, cancelled, lost } = Object.fromEntries(started);
+  assert.deepEqual([extended?.phase, extended?.leaseEnd], ["running", 46_000]);
+  assert.deepEqual([cancelled?.phase, cancelled?.claim.signal.reason.constructor], ["lost", Cancelled]);
+  assert.deepEqual([lost?.phase, lost?.claim.signal.reason.constructor], ["lost", LeaseLost]);
 });
 
 test("an outcome that cannot be sent fails its attempt and leaves the stream whole", (t) => {

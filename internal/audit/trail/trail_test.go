@@ -80,13 +80,13 @@ func (l *logLines) Reset() {
 
 func newTrail(c *collector, kinds ...Kind) (*Trail, *logLines) {
 	var lines logLines
-	cfg := Config{Kinds: kinds, Log: slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{ReplaceAttr: func(_ []string,
-		a slog.Attr) slog.Attr {
+	withoutTime := func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}
 		}
 		return a
-	}}))}
+	}
+	cfg := Config{Kinds: kinds, Log: slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{ReplaceAttr: withoutTime}))}
 	if c != nil {
 		cfg.Export = c.export
 	}
@@ -112,8 +112,8 @@ level=WARN msg="a caller was refused" event=refusals code=unauthenticated reason
 		ctx, cancel := context.WithCancel(t.Context())
 		go tr.Run(ctx)
 		pass(2 * gatherFor)
-		if len(c.records) != 2 || c.records[0] != "a visitor logged in event=logins code=ok actor=lena namespace=team interface=ui "+
-			"address=192.0.2.1" {
+		const login = "a visitor logged in event=logins code=ok actor=lena namespace=team interface=ui address=192.0.2.1"
+		if len(c.records) != 2 || c.records[0] != login {
 			t.Errorf("exported: %q", c.records)
 		}
 		if n := tr.Counts(); len(n) != 2 || n["logins"] != (Counts{1, 0}) || n["refusals"] != (Counts{1, 0}) {

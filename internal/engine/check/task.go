@@ -87,8 +87,8 @@ func (c *checker) checkPrint(id task.ID, x *schema.Exec) {
 	if x.Print == 0 {
 		return // it is not dead, or died under a leader that stored none
 	}
-	if want := fingerprint.Of(x.Type, fingerprint.Normalize(schema.LastFailure(schema.ReadAttempts(c.rows, c.ns, id)).Message)); x.Print !=
-		want {
+	last := schema.LastFailure(schema.ReadAttempts(c.rows, c.ns, id))
+	if want := fingerprint.Of(x.Type, fingerprint.Normalize(last.Message)); x.Print != want {
 		c.Find("task %s has the fingerprint %s, that of its last failure is %s", id, fingerprint.Text(x.Print), fingerprint.Text(want))
 	}
 }

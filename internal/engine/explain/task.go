@@ -69,8 +69,8 @@ const (
 
 // Task explains a task from the state and the leader's memory, and changes neither. Workers returns what is known of
 // the workers of a queue, and carried what the sender has seen of a message.
-func Task(r *engine.Round, ns string, id task.ID, workers func(queue string) Workers, carried func(message task.ID) Delivery) (*Explanation,
-	error) {
+func Task(r *engine.Round, ns string, id task.ID, workers func(queue string) Workers,
+	carried func(message task.ID) Delivery) (*Explanation, error) {
 	x, err := r.Exec(ns, id)
 	if err != nil {
 		return nil, err

@@ -129,8 +129,8 @@ func TestUseRows(t *testing.T) {
 		"cut":                 {append(bytes.Clone(empty), 4<<3|2, 16), "EOF"},
 	} {
 		u, err := DecodeUse(c.row)
-		if c.says == "" && (err != nil || what == "a later release's" && u.Count() != 0) || c.says != "" &&
-			(err == nil || !strings.Contains(err.Error(), c.says)) {
+		if c.says == "" && (err != nil || what == "a later release's" && u.Count() != 0) ||
+			c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%s: DecodeUse = %+v, %v, want %q", what, u, err, c.says)
 		}
 	}

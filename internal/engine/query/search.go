@@ -73,8 +73,8 @@ const searchBytes = 64 << 20
 
 // Walk calls take for the tasks that the filter selects, from a cursor on (nil: from the newest), until take returns
 // false or the budget is spent.
-func (f *Filter) Walk(from store.Reader, ns string, cursor []byte, most Budget, take func(id task.ID, x *schema.Exec) (more bool)) (Reach,
-	error) {
+func (f *Filter) Walk(from store.Reader, ns string, cursor []byte, most Budget,
+	take func(id task.ID, x *schema.Exec) (more bool)) (Reach, error) {
 	size := len(task.ID{})
 	if f.ByEnd() {
 		size = schema.DeadTail
@@ -446,6 +446,6 @@ func (f *Filter) maySee(queue string) bool {
 // maySelectDead reports whether the filter may select the task of a row in the index of the dead.
 func (f *Filter) maySelectDead(row []byte) bool {
 	d := schema.Must(schema.DecodeDead(row))
-	return (f.Type == "" || d.Type == "" || d.Type == f.Type) && (f.Fingerprint == "" || d.Print == 0 ||
-		fingerprint.Text(d.Print) == f.Fingerprint)
+	return (f.Type == "" || d.Type == "" || d.Type == f.Type) &&
+		(f.Fingerprint == "" || d.Print == 0 || fingerprint.Text(d.Print) == f.Fingerprint)
 }

@@ -129,8 +129,8 @@ func TestPutReadList(t *testing.T) {
 	}
 	all := ListMessages(tx, "ns", task.ID{}, 9)
 	for i, stored := range all {
-		if m, err := stored.Message(); stored.Request != (task.ID{byte(i)}) || (err != nil) != (i == 0) || err == nil &&
-			(m.Request != stored.Request || m.Address() != stored.To) {
+		if m, err := stored.Message(); stored.Request != (task.ID{byte(i)}) || (err != nil) != (i == 0) ||
+			err == nil && (m.Request != stored.Request || m.Address() != stored.To) {
 			t.Errorf("message %d of those of which the first is damaged: %+v, %+v, %v", i, stored, m, err)
 		}
 	}

@@ -34,8 +34,8 @@ func Cancel(r *engine.Round, by task.Author, ns string, id task.ID) (*View, erro
 		g.cancelling, g.cancelCursor, g.dirty = true, task.ID{}, true
 		setGroupDeadline(r, ns, g, r.Now())
 		advance(r, ns, g, task.ID{})
-		actions.Record(r, audit.Entry{By: by, Action: task.GroupCancelled, Namespace: ns, Target: task.Target{Kind: task.OnGroup,
-			Name: id.String()}})
+		actions.Record(r, audit.Entry{By: by, Action: task.GroupCancelled, Namespace: ns,
+			Target: task.Target{Kind: task.OnGroup, Name: id.String()}})
 	}
 	return viewOfGroup(r, ns, g), nil
 }

@@ -83,8 +83,8 @@ func refusalOf(f *schema.Follower) string {
 // createFollower creates the i-th follow-up of a task or a group in this entry: it enqueues it if its queue is in this
 // shard and not full, else it sends a message, which is repeated while the queue is full. The task belongs to the trace
 // in headers, unless it has its own.
-func createFollower(r *engine.Round, ns string, id task.ID, i int, f *schema.Follower, parent *task.Parent, headers map[string]string,
-	m *task.Member) {
+func createFollower(r *engine.Round, ns string, id task.ID, i int, f *schema.Follower,
+	parent *task.Parent, headers map[string]string, m *task.Member) {
 	spec := schema.Must(task.DecodeSpec(f.Spec))
 	spec.Headers = task.WithTrace(spec.Headers, headers)
 	spec.Parent, spec.Member, f.Spec = parent, m, nil

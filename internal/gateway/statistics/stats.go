@@ -357,8 +357,8 @@ func readyIn(info *broker.QueueInfo) int64 { return info.Ready[0] + info.Ready[1
 // backlog to be done within the target; no fewer than are in use, since a worker that stops releases its tasks; and no more than
 // may run at the same time. Incoming tasks are those that became ready: a task due tomorrow needs no worker today. While a pause, a
 // limit or a breaker holds tasks back, it is no more than what got through.
-func scale(name string, info broker.QueueInfo, maxRunning int, b *stats.Brief, target time.Duration,
-	slots int64) *pawlv1.GetQueueScaleResponse {
+func scale(name string, info broker.QueueInfo, maxRunning int, b *stats.Brief,
+	target time.Duration, slots int64) *pawlv1.GetQueueScaleResponse {
 	p := &pawlv1.GetQueueScaleResponse{Queue: name, Running: info.Claimed,
 		Backlog: max(readyIn(&info)-info.Held, 0)}
 	run := 1.0

@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// exportEvery is how often a node looks whether the shards that it leads have entries to export, and exportBatch how
+	// exportEvery is how often a node looks whether the shards that it leads have entries to export, and maxBatch how
 	// many it sends together.
 	exportEvery = 5 * time.Second
-	exportBatch = 500
+	maxBatch    = 500
 	// shardTime bounds a read or a write of a shard.
 	shardTime = 10 * time.Second
 	// After a failure the next attempt follows after retryFirst, then after twice that, up to retryMax.
 	retryFirst, retryMax = 5 * time.Second, time.Minute
 )
 
-// ExportEntries sends the entries of the audit log to the collector of the node's trail, until ctx ends: those of each shard that the node
-// leads, in their order. Each shard remembers what was sent, so after a crash or under another leader some entries are sent again, and none
-// is left out.
+// ExportEntries sends the entries of the audit log to the collector of the node's trail, until ctx ends: those of each
+// shard that the node leads, in their order. Each shard remembers what was sent, so after a crash or under another
+// leader some entries are sent again, and none is left out.
 func (r Recorder) ExportEntries(ctx context.Context) {
 	if !r.Trail.Exports() {
 		return
@@ -55,7 +55,7 @@ func (r Recorder) ExportEntries(ctx context.Context) {
 // exportShard sends the entries of a shard that wait, as long as the node leads it.
 func (r Recorder) exportShard(ctx context.Context, s members.Replica) {
 	for wait := retryFirst; ctx.Err() == nil && s.Shard.Leads(); {
-		n, err := r.exportSome(ctx, s)
+		n, err := r.exportBatch(ctx, s)
 		if err == nil && n == 0 {
 			return
 		}
@@ -73,11 +73,11 @@ func (r Recorder) exportShard(ctx context.Context, s members.Replica) {
 	}
 }
 
-// exportSome sends some entries of a shard, and returns how many.
-func (r Recorder) exportSome(ctx context.Context, s members.Replica) (n int, err error) {
+// exportBatch sends the next entries of a shard, and returns how many.
+func (r Recorder) exportBatch(ctx context.Context, s members.Replica) (n int, err error) {
 	reading, cancel := context.WithTimeout(ctx, shardTime)
 	defer cancel()
-	batch, _, err := shard.View(reading, s.Shard, func(from store.Reader) (audit.Batch, error) { return audit.Unexported(from, exportBatch) })
+	batch, _, err := shard.View(reading, s.Shard, func(from store.Reader) (audit.Batch, error) { return audit.Unexported(from, maxBatch) })
 	if err != nil || batch.IsEmpty() {
 		return 0, err
 	}

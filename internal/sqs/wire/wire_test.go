@@ -118,10 +118,10 @@ func TestNamesAreExact(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(in, want) {
 		t.Errorf("read as %+v, %v, want %+v", in, err, want)
 	}
-	if in, err = ReadJSON(
-		[]byte(`{"Tags":{"c":"d"},"MessageAttributes":{"a":{"StringListValues":["b"]}},"MaxResults":null,"TagKeys":null}`)); err != nil ||
-		!reflect.DeepEqual(in, &Input{Tags: map[string]string{"c": "d"}, MessageAttrs: map[string]Attribute{"a": {StringList: []string{"b"}}}}) {
-		t.Errorf("read as %+v, %v", in, err)
+	in, err = ReadJSON([]byte(`{"Tags":{"c":"d"},"MessageAttributes":{"a":{"StringListValues":["b"]}},"MaxResults":null,"TagKeys":null}`))
+	want = &Input{Tags: map[string]string{"c": "d"}, MessageAttrs: map[string]Attribute{"a": {StringList: []string{"b"}}}}
+	if err != nil || !reflect.DeepEqual(in, want) {
+		t.Errorf("read as %+v, %v, want %+v", in, err, want)
 	}
 	form, err := ParseForm("MessageAttribute.1.Name=a&MessageAttribute.1.Value.StringListValue.1=b&MessageAttribute.2.Name=c&" +
 		"MessageAttribute.2.Value.BinaryListValue.1=b")

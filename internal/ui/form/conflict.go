@@ -25,9 +25,6 @@ const (
 	VisitorField = "visitor"
 )
 
-// TokenField asks for the visitor's token again. It is never shown.
-const TokenField = "your_token"
-
 // changedByOthers is the problem shown when others have made changes.
 var changedByOthers = format.Problem{Title: "Not saved",
 	Message: "someone else has changed this since you opened it. Their changes are marked below: review them, then save again"}

@@ -92,6 +92,9 @@ func Choices(first string, values ...string) []Option {
 	return all
 }
 
+// TokenField asks for the visitor's token again. It is never shown.
+const TokenField = "your_token"
+
 // Token asks for the visitor's token again.
 func Token() Field {
 	return Field{Name: TokenField, Label: "Your token", Kind: "secret", Required: true, Placeholder: "pawl_…",

@@ -67,8 +67,8 @@ type ownSession struct {
 
 // NewSessions returns sessions that end after some time without use; 0: DefaultIdle. find returns the key with an id, or auth.ErrNoSession;
 // any other error says why it can't be known at present. end ends a session on all nodes.
-func NewSessions(find func(auth.SessionID) (auth.SessionKey, error), end func(context.Context, auth.Session) error,
-	idle time.Duration) *Sessions {
+func NewSessions(find func(auth.SessionID) (auth.SessionKey, error),
+	end func(context.Context, auth.Session) error, idle time.Duration) *Sessions {
 	if idle == 0 {
 		idle = DefaultIdle
 	}

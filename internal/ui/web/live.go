@@ -24,14 +24,13 @@ type Watch struct {
 	Kinds             []admin.EventKind
 }
 
-// deadKinds are the events by which dead letters and poison come and go; endKinds are those by which tasks end.
+// DeadKinds are the events by which dead letters and poison come and go; EndKinds are those by which tasks end.
 var (
 	DeadKinds = []admin.EventKind{admin.EventDead, admin.EventPoisoned, admin.EventDiscarded, admin.EventCancelled, admin.EventReplayed}
 	EndKinds  = append([]admin.EventKind{admin.EventSucceeded}, DeadKinds...)
 )
 
 const (
-
 	// maxLive is the maximum number of streams of a node. One namespace gets at most half of them.
 	maxLive = 500
 	// fullRefresh is how often a page without a stream is refreshed. There may be many, and they must not cost more than pages with a stream.

@@ -291,8 +291,7 @@ class Queues(_Calls):
         return await self._caller.arun(get_queue(self._caller, queue))
 
     def put(self, queue: str, settings: QueueSettings, *, if_version: int | None = None) -> Queue:
-        """Replaces the settings of a queue, creating it if necessary. ConflictError if its settings don't have the version
-        if_version."""
+        """Replaces the settings of a queue, creating it if necessary. ConflictError if its settings don't have the version if_version."""
         return self._caller.run(put_queue(self._caller, queue, settings, if_version))
 
     async def aput(self, queue: str, settings: QueueSettings, *, if_version: int | None = None) -> Queue:
@@ -372,8 +371,8 @@ class DeadLetters(_Calls):
         poisoned: bool = False,
         reason: str = "",
     ) -> Replayed:
-        """Runs dead letters again: those in task_ids, or those that the filter selects; an empty filter selects all. rate:
-        tasks per second, or a text such as "30/m"."""
+        """Runs dead letters again: those in task_ids, or those that the filter selects; an empty filter selects all. rate: tasks per
+        second, or a text such as "30/m"."""
         return self._caller.run(replay(self._caller, queue, task_ids, filter, max, rate, dry_run, poisoned, reason))
 
     async def areplay(
@@ -520,8 +519,8 @@ class Workers(_Calls):
     """The calls about workers."""
 
     def list(self, *, queue: str | None = None, type: str | None = None, lost: bool | None = None) -> Iterator[WorkerInfo]:
-        """Iterates over the workers. queue, type: only workers that take its tasks; lost: only lost workers, or only others. If nodes
-        don't answer, IncompleteError ends it."""
+        """Iterates over the workers. queue, type: only workers that take its tasks; lost: only lost workers, or only others. If nodes don't
+        answer, IncompleteError ends it."""
         return self._caller.pages(lambda cursor: list_workers(self._caller, queue, type, lost, cursor))
 
     def alist(self, *, queue: str | None = None, type: str | None = None, lost: bool | None = None) -> AsyncIterator[WorkerInfo]:
