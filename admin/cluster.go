@@ -39,78 +39,62 @@ func (a Cluster) Map(ctx context.Context) (*ClusterMap, error) {
 // DrainNode starts to move replicas and leaders off a node, as far as other nodes can take them. This takes time: Status shows what the
 // node still holds.
 func (a Cluster) DrainNode(ctx context.Context, node string) error {
-	if _, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).DrainNode,
-		&pawlv1.DrainNodeRequest{Node: node}); err != nil {
-		return fmt.Errorf("drain node %q: %w", node, err)
-	}
-	return nil
+	_, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).DrainNode,
+		&pawlv1.DrainNodeRequest{Node: node})
+	return wrap(err, "drain node %q", node)
 }
 
 // UndrainNode lets a node take replicas again.
 func (a Cluster) UndrainNode(ctx context.Context, node string) error {
-	if _, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).DrainNode, &pawlv1.DrainNodeRequest{Node: node,
-		Undo: true}); err != nil {
-		return fmt.Errorf("undrain node %q: %w", node, err)
-	}
-	return nil
+	_, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).DrainNode, &pawlv1.DrainNodeRequest{Node: node,
+		Undo: true})
+	return wrap(err, "undrain node %q", node)
 }
 
 // RemoveNode removes a node for good: to come back, it has to join again with an empty directory. While the node holds replicas, the call
 // returns ErrWrongState; with force, they are removed too, if every shard can go on without them. The call is never retried automatically,
 // because another node may have joined under the name in the meantime.
 func (a Cluster) RemoveNode(ctx context.Context, node string, force bool) error {
-	if _, err := operate(ctx, a.calls, false, pawlv1.NewClusterServiceClient(a.rpc).RemoveNode, &pawlv1.RemoveNodeRequest{Node: node,
-		Force: force}); err != nil {
-		return fmt.Errorf("remove node %q: %w", node, err)
-	}
-	return nil
+	_, err := operate(ctx, a.calls, false, pawlv1.NewClusterServiceClient(a.rpc).RemoveNode, &pawlv1.RemoveNodeRequest{Node: node,
+		Force: force})
+	return wrap(err, "remove node %q", node)
 }
 
 // MoveReplica moves a replica of a shard: it adds one on the node named to, and removes the one on the node named from once the new one can
 // vote.
 func (a Cluster) MoveReplica(ctx context.Context, shard uint32, from, to string) error {
 	req := &pawlv1.MoveReplicaRequest{Shard: shard, From: from, To: to}
-	if _, err := operate(ctx, a.calls, false, pawlv1.NewClusterServiceClient(a.rpc).MoveReplica, req); err != nil {
-		return fmt.Errorf("move shard %d from %q to %q: %w", shard, from, to, err)
-	}
-	return nil
+	_, err := operate(ctx, a.calls, false, pawlv1.NewClusterServiceClient(a.rpc).MoveReplica, req)
+	return wrap(err, "move shard %d from %q to %q", shard, from, to)
 }
 
 // TransferLeader sets the node that should lead a shard; "": any.
 func (a Cluster) TransferLeader(ctx context.Context, shard uint32, to string) error {
 	req := &pawlv1.TransferLeaderRequest{Shard: shard, To: convert.Text(to)}
-	if _, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).TransferLeader, req); err != nil {
-		return fmt.Errorf("transfer leader of shard %d: %w", shard, err)
-	}
-	return nil
+	_, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).TransferLeader, req)
+	return wrap(err, "transfer leader of shard %d", shard)
 }
 
 // AddShards raises the number of data shards to total, at most 64. The number can't be lowered.
 func (a Cluster) AddShards(ctx context.Context, total int) error {
-	if _, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).AddShards,
-		&pawlv1.AddShardsRequest{Total: convert.Int32(total)}); err != nil {
-		return fmt.Errorf("add shards: %w", err)
-	}
-	return nil
+	_, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).AddShards,
+		&pawlv1.AddShardsRequest{Total: convert.Int32(total)})
+	return wrap(err, "add shards")
 }
 
 // SetReplication sets how many replicas each shard should have: 1, 3, 5 or 7.
 func (a Cluster) SetReplication(ctx context.Context, n int) error {
-	if _, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).SetReplication, &pawlv1.SetReplicationRequest{
-		Replication: convert.Int32(n)}); err != nil {
-		return fmt.Errorf("set replication: %w", err)
-	}
-	return nil
+	_, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).SetReplication, &pawlv1.SetReplicationRequest{
+		Replication: convert.Int32(n)})
+	return wrap(err, "set replication")
 }
 
 // SetAuditRetention sets how long audit entries are kept: 1 day to 10 years. It takes effect within a day; older
 // entries are then deleted and can't be recovered.
 func (a Cluster) SetAuditRetention(ctx context.Context, d time.Duration) error {
-	if _, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).SetAuditRetention, &pawlv1.SetAuditRetentionRequest{
-		Retention: durationpb.New(d)}); err != nil {
-		return fmt.Errorf("set audit retention: %w", err)
-	}
-	return nil
+	_, err := operate(ctx, a.calls, true, pawlv1.NewClusterServiceClient(a.rpc).SetAuditRetention, &pawlv1.SetAuditRetentionRequest{
+		Retention: durationpb.New(d)})
+	return wrap(err, "set audit retention")
 }
 
 // RaiseFeatureLevel raises the feature level to the highest that all nodes support, and returns it. There is no way back: nodes of older

@@ -75,10 +75,18 @@ func jsonOf(text string) json.RawMessage {
 	return json.RawMessage(text)
 }
 
+// wrap wraps the error of a call, if there is one, in a text.
+func wrap(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf(format+": %w", append(args, err)...)
+}
+
 // answer returns what a part of a response says, or the error of its call, wrapped in a text.
 func answer[P, T any](of func(P) T, p P, err error, format string, args ...any) (*T, error) {
 	if err != nil {
-		return nil, fmt.Errorf(format+": %w", append(args, err)...)
+		return nil, wrap(err, format, args...)
 	}
 	return new(of(p)), nil
 }
@@ -89,7 +97,7 @@ func pageOf[P, T any](of func(P) T, resp interface {
 	GetNextCursor() string
 }, err error, format string, args ...any) (pawltype.Page[*T], error) {
 	if err != nil {
-		return pawltype.Page[*T]{}, fmt.Errorf(format+": %w", append(args, err)...)
+		return pawltype.Page[*T]{}, wrap(err, format, args...)
 	}
 	return convert.Page(resp, func(p P) *T { return new(of(p)) }), nil
 }

@@ -294,31 +294,5 @@ func joinStates(states []pawltype.State, between string) string {
 	return strings.Join(words, between)
 }
 
-// Filter selects tasks. All fields that are set must match. To change every task, use AllTasks: where it would change
-// tasks, a filter without conditions is refused, because its fields may have come from variables that are not set.
-type Filter struct {
-	Queue         string
-	States        []pawltype.State // any of these
-	Type          string
-	Tag           string
-	Key           string
-	Worker        string
-	Error         string // substring of the last error's message
-	Fingerprint   string // of a DeadGroup: type and last error message, without its variable parts
-	Operation     string // id of the last operation that changed the task
-	CreatedAfter  time.Time
-	CreatedBefore time.Time
-	Text          string         // substring of the payload
-	Payload       []PayloadField // all of these
-
-	all bool // see AllTasks
-}
-
 // AllTasks returns a filter that selects every task.
 func AllTasks() *Filter { return &Filter{all: true} }
-
-// PayloadField is a field of a JSON payload and the value it must have.
-type PayloadField struct {
-	Path  string // object keys and array indexes separated by dots, such as customer.id or items.0.sku; \ escapes the next character
-	Value string // a string, number, true, false or null, as text
-}

@@ -6,19 +6,11 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// filterOf is the inverse of filterProto.
-func filterOf(p *pawlv1.Filter) *Filter {
-	f := &Filter{Queue: p.GetQueue(), Type: p.GetType(), Tag: p.GetTag(), Key: p.GetKey(), Worker: p.GetWorker(), Error: p.GetError(),
-		Fingerprint: p.GetFingerprint(), Operation: p.GetOperation(), CreatedAfter: convert.Time(p.GetCreatedAfter()),
-		CreatedBefore: convert.Time(p.GetCreatedBefore()), Text: p.GetQ()}
-	for _, s := range p.GetStates() {
-		f.States = append(f.States, convert.State(s))
-	}
-	for _, c := range p.GetPayload() {
-		f.Payload = append(f.Payload, PayloadField{c.GetPath(), c.GetValue()})
-	}
+// selectionOf is the inverse of filterProto.
+func selectionOf(p *pawlv1.Filter) *Filter {
+	f := filterOf(p)
 	f.all = f.String() == ""
-	return f
+	return &f
 }
 
 // changeProto is filterProto for a call that changes the tasks.
@@ -29,17 +21,8 @@ func changeProto(f *Filter) (*pawlv1.Filter, error) {
 	return filterProto(*f)
 }
 
-func filterProto(f Filter) (*pawlv1.Filter, error) {
-	states, err := convert.StatesProto("state", f.States)
-	if err != nil {
-		return nil, err
-	}
-	var payload []*pawlv1.PayloadField
-	for _, c := range f.Payload {
-		payload = append(payload, &pawlv1.PayloadField{Path: c.Path, Value: c.Value})
-	}
-	return &pawlv1.Filter{Queue: convert.Text(f.Queue), States: states, Type: convert.Text(f.Type), Tag: convert.Text(f.Tag),
-		Key: convert.Text(f.Key), Worker: convert.Text(f.Worker), Error: convert.Text(f.Error), Fingerprint: convert.Text(f.Fingerprint),
-		Operation: convert.Text(f.Operation), CreatedAfter: convert.Timestamp(f.CreatedAfter), CreatedBefore: convert.Timestamp(f.CreatedBefore),
-		Q: convert.Text(f.Text), Payload: payload}, nil
+func filterProto(f Filter) (out *pawlv1.Filter, err error) {
+	out = f.message()
+	out.States, err = convert.StatesProto("state", f.States)
+	return out, err
 }

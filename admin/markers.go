@@ -45,11 +45,9 @@ func (a Markers) End(ctx context.Context, id string, at time.Time) (*Marker, err
 
 // Delete removes a marker.
 func (a Markers) Delete(ctx context.Context, id string) error {
-	if _, err := operate(ctx, a.calls, false, pawlv1.NewMarkerServiceClient(a.rpc).RemoveMarker, &pawlv1.RemoveMarkerRequest{
-		Id: id}); err != nil {
-		return fmt.Errorf("remove marker %s: %w", id, err)
-	}
-	return nil
+	_, err := operate(ctx, a.calls, false, pawlv1.NewMarkerServiceClient(a.rpc).RemoveMarker, &pawlv1.RemoveMarkerRequest{
+		Id: id})
+	return wrap(err, "remove marker %s", id)
 }
 
 // List iterates over markers, newest first.

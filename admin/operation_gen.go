@@ -54,7 +54,7 @@ type OperationSpec struct {
 func operationSpecOf(p *pawlv1.OperationSpec) OperationSpec {
 	return OperationSpec{
 		Action:   actionWords[int32(p.GetAction())],
-		Filter:   filterOf(p.GetFilter()),
+		Filter:   selectionOf(p.GetFilter()),
 		ToQueue:  p.GetToQueue(),
 		Priority: convert.Priority(p.GetPriority()),
 		Max:      p.GetMax(),

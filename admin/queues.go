@@ -91,11 +91,9 @@ func (a Queues) PutIfVersion(ctx context.Context, name string, version int64, se
 
 // Delete removes an empty queue. If the queue has tasks, Delete returns ErrWrongState.
 func (a Queues) Delete(ctx context.Context, name string) error {
-	if _, err := operate(ctx, a.calls, false, pawlv1.NewOperatorServiceClient(a.rpc).DeleteQueue, &pawlv1.DeleteQueueRequest{
-		Queue: name}); err != nil {
-		return fmt.Errorf("delete queue %q: %w", name, err)
-	}
-	return nil
+	_, err := operate(ctx, a.calls, false, pawlv1.NewOperatorServiceClient(a.rpc).DeleteQueue, &pawlv1.DeleteQueueRequest{
+		Queue: name})
+	return wrap(err, "delete queue %q", name)
 }
 
 // Pause stops claims from a queue. New tasks are still accepted, and running tasks continue.

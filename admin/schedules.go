@@ -96,11 +96,9 @@ func (a Schedules) put(ctx context.Context, what string, s ScheduleSpec, req *pa
 
 // Delete removes a schedule and its history. Tasks that its ticks enqueued are kept.
 func (a Schedules) Delete(ctx context.Context, name string) error {
-	if _, err := operate(ctx, a.calls, false, pawlv1.NewScheduleServiceClient(a.rpc).DeleteSchedule, &pawlv1.DeleteScheduleRequest{
-		Name: name}); err != nil {
-		return fmt.Errorf("delete schedule %q: %w", name, err)
-	}
-	return nil
+	_, err := operate(ctx, a.calls, false, pawlv1.NewScheduleServiceClient(a.rpc).DeleteSchedule, &pawlv1.DeleteScheduleRequest{
+		Name: name})
+	return wrap(err, "delete schedule %q", name)
 }
 
 // Pause lets ticks pass without enqueueing tasks. They are recorded in the history when the schedule is resumed.

@@ -12,6 +12,83 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
+// Filter selects tasks. All fields that are set must match. To change every task, use AllTasks: where it would change
+// tasks, a filter without conditions is refused, because its fields may have come from variables that are not set.
+type Filter struct {
+	Queue         string
+	States        []pawltype.State // any of these
+	Type          string
+	Tag           string
+	Key           string
+	Worker        string
+	Error         string // substring of the last error's message
+	CreatedAfter  time.Time
+	CreatedBefore time.Time
+	Text          string         // substring of the payload
+	Fingerprint   string         // of type and last error message, as in DeadGroup
+	Operation     string         // id of the last operation that changed the task
+	Payload       []PayloadField // at most 8, all of which must match
+	all           bool           // see AllTasks
+}
+
+func filterOf(p *pawlv1.Filter) Filter {
+	return Filter{
+		Queue:         p.GetQueue(),
+		States:        each(p.GetStates(), convert.State),
+		Type:          p.GetType(),
+		Tag:           p.GetTag(),
+		Key:           p.GetKey(),
+		Worker:        p.GetWorker(),
+		Error:         p.GetError(),
+		CreatedAfter:  convert.Time(p.GetCreatedAfter()),
+		CreatedBefore: convert.Time(p.GetCreatedBefore()),
+		Text:          p.GetQ(),
+		Fingerprint:   p.GetFingerprint(),
+		Operation:     p.GetOperation(),
+		Payload:       each(p.GetPayload(), payloadFieldOf),
+	}
+}
+
+func (v Filter) message() *pawlv1.Filter {
+	return &pawlv1.Filter{
+		Queue:         convert.Text(v.Queue),
+		Type:          convert.Text(v.Type),
+		Tag:           convert.Text(v.Tag),
+		Key:           convert.Text(v.Key),
+		Worker:        convert.Text(v.Worker),
+		Error:         convert.Text(v.Error),
+		CreatedAfter:  convert.Timestamp(v.CreatedAfter),
+		CreatedBefore: convert.Timestamp(v.CreatedBefore),
+		Q:             convert.Text(v.Text),
+		Fingerprint:   convert.Text(v.Fingerprint),
+		Operation:     convert.Text(v.Operation),
+		Payload:       each(v.Payload, PayloadField.message),
+	}
+}
+
+// PayloadField is a field of a JSON payload and the value it must have. A payload that is not JSON, or lacks the
+// field, does not match.
+type PayloadField struct {
+	// Object keys and array indexes separated by dots, such as customer.id or items.0.sku. A backslash escapes the next
+	// character, for keys that contain a dot. At most 256 bytes and 16 keys.
+	Path  string
+	Value string // A string, number, true, false or null, as text. At most 1 KiB.
+}
+
+func payloadFieldOf(p *pawlv1.PayloadField) PayloadField {
+	return PayloadField{
+		Path:  p.GetPath(),
+		Value: p.GetValue(),
+	}
+}
+
+func (v PayloadField) message() *pawlv1.PayloadField {
+	return &pawlv1.PayloadField{
+		Path:  v.Path,
+		Value: v.Value,
+	}
+}
+
 // ScheduledTask is the task that every tick enqueues, or a follow-up task. In, At and the idempotency key are of
 // follow-up tasks only.
 type ScheduledTask struct {

@@ -147,7 +147,7 @@ func (s *goStruct) writer(b *bytes.Buffer) {
 // written returns the expression for the field of a message, made of the field of a struct v.
 func (f goField) written() string {
 	v, name := "v."+f.name, typeIn(f.field)
-	of := strings.TrimPrefix(strings.TrimPrefix(f.typ, "*"), "map[string]") + ".message"
+	of := strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(f.typ, "*"), "[]"), "map[string]") + ".message"
 	plain := f.typ == "string" || f.typ == "[]string"
 	switch {
 	case f.convert != "":
@@ -164,6 +164,8 @@ func (f goField) written() string {
 		return "convert.Duration(" + v + ")"
 	case sdkTypes[name].name != "":
 		return sdkTypes[name].from + "Proto(" + v + ")"
+	case name != "" && f.field.IsList():
+		return "each(" + v + ", " + of + ")"
 	case name != "" && f.typ[0] == '*':
 		return "sent(" + v + ", " + of + ")"
 	case name != "":

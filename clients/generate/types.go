@@ -78,7 +78,9 @@ var goTypes = []goType{
 	{"MarkerSpec", "AddMarkerRequest", encode, "kind:MarkerKind", nil},
 	{"MarkerFilter", "ListMarkersRequest", encode, "-limit -cursor kind:MarkerKind", nil},
 
-	{"OperationSpec", "OperationSpec", decode, "filter:*Filter!filterOf", []more{{"Reason string // recorded with the actor", ""}}},
+	{"Filter", "Filter", decode | encode, "states- q=Text", []more{{"all bool // see AllTasks", ""}}},
+	{"PayloadField", "PayloadField", decode | encode, "", nil},
+	{"OperationSpec", "OperationSpec", decode, "filter:*Filter!selectionOf", []more{{"Reason string // recorded with the actor", ""}}},
 	{"Operation", "Operation", decode, "operation_id=ID spec:+ author:* why=StopReason stopped_by:* resumed_by:* current_states:* -total " +
 		"-total_is_lower_bound -matched -done -skipped -skipped_reasons -failed -errors", []more{{"Counts OperationCounts",
 		"operationCountsOf(p)"}}},
@@ -177,6 +179,8 @@ var sdkTypes = map[string]sdkType{
 var goDocs = map[string]string{
 	"AuditEntry.Actor": "as given by the caller: see Client.WithActor; " +
 		"with tokens, the token's name, after */ if it is valid in all namespaces",
+	"Filter": "Filter selects tasks. All fields that are set must match. To change every task, use AllTasks: where it would change " +
+		"tasks, a filter without conditions is refused, because its fields may have come from variables that are not set.",
 	"MarkerSpec.RequestID": requestDoc +
 		"with the same RequestID after a lost response returns the marker of the first call. " + ownRequest,
 	"Node.DiskFree":        "bytes",
