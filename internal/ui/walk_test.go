@@ -674,6 +674,7 @@ func TestLook(t *testing.T) {
 	b.visit(w.url + "/")
 	b.shoot("empty")
 	w.fill(t)
+	w.showLost(b)
 	pages := w.everyLook(t)
 	w.moreLooks(t, pages)
 	for _, look := range []struct {

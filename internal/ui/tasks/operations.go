@@ -430,8 +430,8 @@ func operationForm(verb, text string, danger bool) func(*web.Request) (*form.For
 	}
 }
 
-func doOperation(message string, call func(admin.Operations, context.Context, string, string) (*admin.Operation,
-	error)) func(*web.Request) (web.Done, error) {
+func doOperation(message string,
+	call func(admin.Operations, context.Context, string, string) (*admin.Operation, error)) func(*web.Request) (web.Done, error) {
 	return func(req *web.Request) (web.Done, error) {
 		id := req.PathValue("operation")
 		if _, err := call(req.Admin().Operations(), req.Ctx, id, req.Value("reason")); err != nil {
