@@ -119,29 +119,27 @@ func BenchmarkEnqueue(b *testing.B) {
 // BenchmarkEnqueueParallel is 64 producers that wait for each answer.
 func BenchmarkEnqueueParallel(b *testing.B) {
 	for _, synced := range []bool{false, true} {
-		for _, eager := range []int{1, 2, 4} {
-			b.Run(fmt.Sprintf("synced=%v/eager=%d", synced, eager), func(b *testing.B) {
-				f, client := startTCP(b, synced, pawl.WithEager(eager))
-				b.ReportAllocs()
-				b.ResetTimer()
-				var left atomic.Int64
-				left.Store(int64(b.N))
-				var producers sync.WaitGroup
-				for range 64 {
-					producers.Go(func() {
-						for left.Add(-1) >= 0 {
-							if _, err := client.Enqueue(b.Context(), kilobyte); err != nil {
-								b.Error(err)
-								return
-							}
+		b.Run(fmt.Sprintf("synced=%v", synced), func(b *testing.B) {
+			f, client := startTCP(b, synced)
+			b.ReportAllocs()
+			b.ResetTimer()
+			var left atomic.Int64
+			left.Store(int64(b.N))
+			var producers sync.WaitGroup
+			for range 64 {
+				producers.Go(func() {
+					for left.Add(-1) >= 0 {
+						if _, err := client.Enqueue(b.Context(), kilobyte); err != nil {
+							b.Error(err)
+							return
 						}
-					})
-				}
-				producers.Wait()
-				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
-				b.ReportMetric(float64(b.N)/float64(f.requestCount.Load()), "tasks/request")
-			})
-		}
+					}
+				})
+			}
+			producers.Wait()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
+			b.ReportMetric(float64(b.N)/float64(f.requestCount.Load()), "tasks/request")
+		})
 	}
 }
 

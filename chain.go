@@ -18,23 +18,18 @@ import (
 // The handler of the other task reads the result of this one with ParentResult. Its In and ExpiresIn count from its enqueue. If this task
 // dies, its follow-up tasks wait for a replay that succeeds; if it is cancelled or discarded, the rest of the chain is dropped. A task
 // can have at most 8 direct follow-ups, a chain 20 levels, and all of it 100 tasks and 1 MiB. docs/workflows.md has the rules.
-func Then(args Args, opts ...Option) Option { return thenOption{args, opts} }
-
-type thenOption struct {
-	args Args
-	opts []Option
+func Then(args Args, opts ...Option) Option {
+	return spec.Set(func(s *pawlv1.TaskSpec) error {
+		next, err := spec.Of(args, opts)
+		if err != nil {
+			return convert.FieldIn(fmt.Sprintf("then[%d]", len(s.Then)), err)
+		}
+		s.Then = append(s.Then, next)
+		return nil
+	})
 }
 
-func (t thenOption) Apply(s *pawlv1.TaskSpec) error {
-	spec, err := spec.Of(t.args, t.opts)
-	if err != nil {
-		return convert.FieldIn(fmt.Sprintf("then[%d]", len(s.Then)), err)
-	}
-	s.Then = append(s.Then, spec)
-	return nil
-}
-
-// ParentResult decodes the result of the task's parent from JSON into v: that of the task with Then, or the pawltype.GroupCounts of a
+// ParentResult decodes the result of the task's parent from JSON into v: that of the task with Then, or the GroupCounts of a
 // group. If there is no result, v is left unchanged. It is an error if the task has no parent, or if the parent's result doesn't fit v or
 // was too large to be passed along.
 func (c *Claim) ParentResult(v any) error {

@@ -344,7 +344,7 @@ func TestOnce(t *testing.T) {
 		}}, 0, large(10), nil, 0, nil},
 	} {
 		c := held(x.h, "")
-		got, err := pawl.OnceFor(t.Context(), pawl.Task[int]{Claim: c}, x.ttl, "k", x.fn)
+		got, err := pawl.Once(t.Context(), pawl.Task[int]{Claim: c}, "k", x.fn, pawl.TTL(x.ttl))
 		if what == "of another type" {
 			if err == nil || got != "" || !strings.HasPrefix(err.Error(), `once "k" of task "1": `) {
 				t.Errorf("%s: got %q, %v, want an error with the key", what, got, err)
@@ -354,13 +354,13 @@ func TestOnce(t *testing.T) {
 		if !errors.Is(err, x.want) || x.h.abandoned != x.abandoned || (err == nil) != (got != "") {
 			t.Errorf("%s: got %d bytes, %v, abandoned %d times, want %v", what, len(got), err, x.h.abandoned, x.want)
 		}
-		if _, err := pawl.OnceFor(t.Context(), pawl.Task[int]{Claim: c}, x.ttl, "k", x.fn); !errors.Is(err, x.again) {
+		if _, err := pawl.Once(t.Context(), pawl.Task[int]{Claim: c}, "k", x.fn, pawl.TTL(x.ttl)); !errors.Is(err, x.again) {
 			t.Errorf("%s: the next call returned %v, want %v", what, err, x.again)
 		}
 	}
 	c := held(&holder{abandon: pawltype.ErrUnavailable}, "")
 	for i, key := range []string{"a", "b", "a", "b"} {
-		if err := c.Once(t.Context(), key, func(context.Context) error { return boom }); errors.Is(err, boom) != (i < 2) ||
+		if _, err := pawl.Once(t.Context(), c, key, number(0, boom)); errors.Is(err, boom) != (i < 2) ||
 			errors.Is(err, pawltype.ErrUnavailable) != (i >= 2) {
 			t.Errorf("key %q, call %d: %v", key, i, err)
 		}
@@ -380,7 +380,7 @@ func TestOnce(t *testing.T) {
 				return pawltype.OnceAnswer{State: pawltype.OnceHeld, RetryAfter: after}, nil
 			}}, "")
 			c.Lease = time.Minute
-			if err := c.Once(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
+			if _, err := pawl.Once(t.Context(), c, "k", number(0, nil)); err != nil {
 				t.Fatal(err)
 			}
 			for i, first := range []time.Duration{50 * time.Millisecond, 100 * time.Millisecond} {
@@ -400,7 +400,7 @@ func TestOnce(t *testing.T) {
 			}}, "")
 			c.Lease = lease
 			began := time.Now()
-			err := c.Once(t.Context(), "k", func(context.Context) error { return nil })
+			_, err := pawl.Once(t.Context(), c, "k", number(0, nil))
 			took := time.Since(began)
 			if !errors.Is(err, pawltype.ErrOnceHeld) || took < wait || took > wait+100*time.Millisecond || asked < int(wait/(100*time.Millisecond)) {
 				t.Errorf("lease %s: %v after %s and %d attempts, want ErrOnceHeld after %s", lease, err, took, asked, wait)
@@ -411,7 +411,7 @@ func TestOnce(t *testing.T) {
 			}
 			ended, end := context.WithCancelCause(t.Context())
 			end(pawltype.ErrDraining)
-			if err := c.Once(ended, "k", func(context.Context) error { return nil }); !errors.Is(err, pawltype.ErrDraining) {
+			if _, err := pawl.Once(ended, c, "k", number(0, nil)); !errors.Is(err, pawltype.ErrDraining) {
 				t.Errorf("Once after the end of the run: %v, want ErrDraining", err)
 			}
 		})

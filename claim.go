@@ -41,7 +41,7 @@ type Claim struct {
 	Parent         *pawltype.Parent // the task or group that it follows, with the result; nil: none
 	GroupID        string           // of the group that it belongs to; "": none
 
-	unreadable error           // why its contents could not be decrypted; nil: they could, or were not encrypted
+	unreadable error           // why its contents could not be decrypted, which a handler gets instead; nil: they could be
 	saved      checkpointState // by earlier attempts, or by this one
 	result     []byte
 	resultType string
@@ -54,15 +54,6 @@ type Claimed interface{ claim() *Claim }
 func (c *Claim) claim() *Claim { return c }
 
 func (c *Claim) ref() lease.Claim { return lease.Claim{TaskID: c.ID, Type: c.Type, Token: c.Token} }
-
-// NewClaim is for package claims, which claims tasks one call at a time. Handlers get unreadable, if it is not nil, instead of a payload
-// that could not be decrypted.
-func NewClaim(task *pawlv1.ClaimedTask, holder lease.Holder, unreadable error) *Claim {
-	c := new(Claim)
-	c.set(task, holder)
-	c.unreadable = unreadable
-	return c
-}
 
 // Task is a task as its handler sees it. It embeds the Claim: t.ID, t.Attempt, t.Fence.
 type Task[T any] struct {
@@ -157,7 +148,13 @@ func (c *Claim) Decode(v any) error {
 	return nil
 }
 
-func (c *Claim) set(p *pawlv1.ClaimedTask, h lease.Holder) {
+func newClaim(p *pawlv1.ClaimedTask, h lease.Holder, unreadable error) *Claim {
+	c := new(Claim)
+	c.set(p, h, unreadable)
+	return c
+}
+
+func (c *Claim) set(p *pawlv1.ClaimedTask, h lease.Holder, unreadable error) {
 	*c = Claim{
 		ID: p.GetTaskId(), Type: p.GetType(), Queue: p.GetQueue(), Payload: p.GetPayload(), ContentType: p.GetContentType(),
 		Priority: convert.Priority(p.GetPriority()), Attempt: int(p.GetAttempt()), MaxAttempts: int(p.GetMaxAttempts()),
@@ -166,6 +163,6 @@ func (c *Claim) set(p *pawlv1.ClaimedTask, h lease.Holder) {
 		Headers: p.GetHeaders(), Key: p.GetKey(), Tags: p.GetTags(), IdempotencyKey: p.GetIdempotencyKey(),
 		CreatedAt: convert.Time(p.GetCreatedAt()), ReadyAt: convert.Time(p.GetReadyAt()),
 		Parent: convert.Parent(p.GetParent()), GroupID: p.GetGroupId(),
-		saved: checkpointState{data: parseCheckpoint(p.GetCheckpoint())}, holder: h,
+		saved: checkpointState{data: parseCheckpoint(p.GetCheckpoint())}, holder: h, unreadable: unreadable,
 	}
 }

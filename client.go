@@ -3,7 +3,7 @@ package pawl
 import (
 	"github.com/pawlq/pawl/internal/client"
 	"github.com/pawlq/pawl/internal/client/gather"
-	"google.golang.org/grpc"
+	"github.com/pawlq/pawl/internal/client/lease"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
@@ -13,11 +13,14 @@ import (
 // If the broker is unavailable, a call that is safe to repeat is retried with growing pauses until it succeeds, its context ends, or
 // DialOptions.RetryFor has passed. A call whose context ended may still have taken effect.
 type Client struct {
+	inside
 	core     *client.Client
 	producer pawlv1.ProducerServiceClient
 	group    pawlv1.GroupServiceClient
 	gather   *gather.Gatherer
 }
+
+type inside = client.Inside
 
 // Dial returns a client of the broker at addr: "host:port", "host" (port 7295), "https://host:port" or "unix:///path".
 // It does not wait for a connection: the client connects with the first call, and again whenever the connection breaks.
@@ -40,8 +43,12 @@ func Dial(addr string, opts ...DialOptions) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{core: core, producer: pawlv1.NewProducerServiceClient(core), group: pawlv1.NewGroupServiceClient(core)}
-	c.gather = gather.New(core.Caller, c.producer, c.laneOf, all.eager)
+	c := &Client{inside: core.Inside(), core: core, producer: pawlv1.NewProducerServiceClient(core),
+		group: pawlv1.NewGroupServiceClient(core)}
+	core.NewClaim = func(task *pawlv1.ClaimedTask, holder lease.Holder, unreadable error) any {
+		return newClaim(task, holder, unreadable)
+	}
+	c.gather = gather.New(core.Caller, c.producer, c.laneOf)
 	return c, nil
 }
 
@@ -56,10 +63,6 @@ func (c *Client) laneOf(queue string) gather.Lane {
 	}
 	return gather.Lane{Queue: queue}
 }
-
-// Conn returns the client's connection, for services of the API that have no method here: pawlv1.NewProducerServiceClient(client.Conn()).
-// Calls on it return gRPC errors, and are not retried.
-func (c *Client) Conn() grpc.ClientConnInterface { return c.core }
 
 // Close cancels the calls in flight and closes the connections. Drain the workers first.
 func (c *Client) Close() error {

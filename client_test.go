@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/pawltype"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -472,7 +473,7 @@ func TestErrors(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f, client := start(t)
 			f.before = func(string) error { return c.from }
-			_, err := client.Cancel(t.Context(), "t1", "")
+			_, err := admin.New(client).Tasks().Cancel(t.Context(), "t1", "")
 			wantErr(t, c.from.Error(), err, c.want)
 			var e *pawltype.Error
 			if !errors.As(err, &e) {
@@ -553,7 +554,7 @@ func TestWait(t *testing.T) {
 				return nil
 			}
 		})
-		if task, err := client.Cancel(t.Context(), "t1", "why"); err != nil || task.ID != "t1" {
+		if task, err := admin.New(client).Tasks().Cancel(t.Context(), "t1", "why"); err != nil || task.ID != "t1" {
 			t.Errorf("Cancel did not retry after a lost response: %+v, %v", task, err)
 		}
 	})

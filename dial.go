@@ -65,8 +65,6 @@ type DialOptions struct {
 	// GRPC is passed on to grpc.NewClient: interceptors, stats handlers. Enqueues are frames of a stream, ProducerService/Produce: unary
 	// interceptors don't see them, but they see the calls of gRPC's health service that find out whether a silent node hangs.
 	GRPC []grpc.DialOption
-
-	eager int // how many small requests of gathered enqueues may be in flight, for the benchmark that chose the default
 }
 
 // Telemetry configures where a client's spans and metrics go. Zero fields have defaults.
@@ -113,7 +111,6 @@ func (all *DialOptions) merge(o *DialOptions) {
 		all.Dialer = o.Dialer
 	}
 	all.GRPC = append(all.GRPC[:len(all.GRPC):len(all.GRPC)], o.GRPC...)
-	set(&all.eager, o.eager)
 }
 
 // set assigns value to *to unless it is zero.

@@ -53,12 +53,13 @@ func ExampleStep() {
 }
 
 // Two tasks for the same invoice print it once.
-func ExampleClaim_Once() {
+func ExampleOnce_ttl() {
 	handler := func(ctx context.Context, t *pawl.Task[Order]) error {
-		return t.OnceFor(ctx, 30*24*time.Hour, "print/"+t.Args.ID, func(ctx context.Context) error {
+		_, err := pawl.Once(ctx, t, "print/"+t.Args.ID, func(ctx context.Context) (any, error) {
 			fmt.Println("prints invoice", t.Args.ID)
-			return nil
-		})
+			return nil, nil // without a result
+		}, pawl.TTL(30*24*time.Hour))
+		return err
 	}
 	task := &pawl.Task[Order]{Claim: &pawl.Claim{ID: "t1"}, Args: Order{ID: "7"}}
 	fmt.Println(handler(context.Background(), task))

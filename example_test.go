@@ -11,7 +11,6 @@ import (
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/claims"
-	"github.com/pawlq/pawl/pawltype"
 )
 
 // Welcome is the payload of tasks of type mail.welcome.
@@ -78,7 +77,7 @@ func ExampleClient_Enqueue() {
 	defer client.Close()
 	ctx := context.Background()
 
-	first, err := client.Enqueue(ctx, Welcome{To: "a@example.com"}, pawl.IdempotencyKey("welcome-42"), pawl.Priority(pawltype.High),
+	first, err := client.Enqueue(ctx, Welcome{To: "a@example.com"}, pawl.IdempotencyKey("welcome-42"), pawl.Priority(pawl.High),
 		pawl.Timeout(time.Minute))
 	if err != nil {
 		panic(err)
@@ -99,7 +98,7 @@ func ExampleUnique() {
 	defer client.Close()
 	ctx := context.Background()
 
-	latest := pawltype.UniqueOpts{Key: "report-7", OnConflict: pawltype.OnConflictKeepLast}
+	latest := pawl.UniqueOpts{Key: "report-7", OnConflict: pawl.OnConflictKeepLast}
 	for _, to := range []string{"a@example.com", "b@example.com"} {
 		ref, err := client.Enqueue(ctx, Welcome{To: to}, pawl.Unique(latest))
 		if err != nil {
@@ -171,12 +170,12 @@ func ExampleRef_Wait() {
 	if err != nil {
 		panic(err)
 	}
-	if _, err := client.Cancel(ctx, ref.ID, "the account is gone"); err != nil {
+	if _, err := admin.New(client).Tasks().Cancel(ctx, ref.ID, "the account is gone"); err != nil {
 		panic(err)
 	}
 	info, err := ref.Wait(ctx)
-	var ended *pawltype.EndedError
-	fmt.Println(info.State, errors.As(err, &ended), errors.Is(err, pawltype.ErrCancelled))
+	var ended *pawl.EndedError
+	fmt.Println(info.State, errors.As(err, &ended), errors.Is(err, pawl.ErrCancelled))
 	// Output: cancelled true true
 }
 
@@ -191,8 +190,8 @@ func ExampleError() {
 	defer client.Close()
 
 	_, err = client.Task(context.Background(), "none")
-	var refused *pawltype.Error
-	if errors.Is(err, pawltype.ErrNotFound) && errors.As(err, &refused) {
+	var refused *pawl.Error
+	if errors.Is(err, pawl.ErrNotFound) && errors.As(err, &refused) {
 		fmt.Println(string(refused.Code), "-", refused.Message)
 	}
 	// Output: not_found - no task none
@@ -213,7 +212,7 @@ func Example_listTasks() {
 			panic(err)
 		}
 	}
-	for task, err := range admin.New(client).Tasks().List(ctx, admin.Filter{Tag: "signup", States: []pawltype.State{pawltype.StateReady}}) {
+	for task, err := range admin.New(client).Tasks().List(ctx, admin.Filter{Tag: "signup", States: []pawl.State{pawl.StateReady}}) {
 		if err != nil {
 			panic(err)
 		}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
-	"github.com/pawlq/pawl/pawltype"
 )
 
 // run runs a mux for one task without a broker, as tests of handlers can.
@@ -149,7 +148,7 @@ func ExampleClaim() {
 func ExampleRetry() {
 	opts := []pawl.Option{
 		pawl.MaxAttempts(8),
-		pawl.Retry(pawltype.RetryPolicy{Initial: time.Second, Factor: 2, Max: time.Hour, Jitter: 0.1}),
+		pawl.Retry(pawl.RetryPolicy{Initial: time.Second, Factor: 2, Max: time.Hour, Jitter: 0.1}),
 	}
 	fmt.Println(len(opts))
 	// Output: 2

@@ -22,7 +22,7 @@ type GroupSpec struct {
 	Tasks []Item // the members: at most 1,000, and 8 MiB; more can be added later
 
 	// OnComplete is enqueued when all members have ended, in whatever state; OnSuccess when all have succeeded; OnDeath when the first one is
-	// dead-lettered or poisoned. Each is enqueued at most once. Their handlers read the counts, a pawltype.GroupCounts, with ParentResult.
+	// dead-lettered or poisoned. Each is enqueued at most once. Their handlers read the counts, a GroupCounts, with ParentResult.
 	OnComplete, OnSuccess, OnDeath *Item
 
 	Open      bool          // the group does not complete before CloseGroup, so that you can add members until then
@@ -184,24 +184,20 @@ func (c *Client) CloseGroup(ctx context.Context, id string) (*pawltype.Group, er
 	return convert.Group(resp.GetGroup()), nil
 }
 
-// CancelGroup cancels a group and all its members, and drops the tasks that it would have enqueued. It is idempotent. If the group is
-// complete, the error is ErrWrongState.
-func (c *Client) CancelGroup(ctx context.Context, id, reason string) (*pawltype.Group, error) {
-	resp, err := rpc.Call(ctx, c.core.Caller, true, c.group.CancelGroup, &pawlv1.CancelGroupRequest{GroupId: id, Reason: reason})
-	if err != nil {
-		return nil, fmt.Errorf("cancel group %q: %w", id, err)
-	}
-	return convert.Group(resp.GetGroup()), nil
-}
-
 // GroupMembers iterates over the members of a group with their results: first those that it was created with, in order, then those
 // added later and the follow-up tasks of members.
 func (c *Client) GroupMembers(ctx context.Context, id string) iter.Seq2[*pawltype.GroupMember, error] {
 	return convert.Pages(func(cursor string) (pawltype.Page[*pawltype.GroupMember], error) {
-		resp, err := rpc.Call(ctx, c.core.Caller, true, c.group.ListGroupMembers, &pawlv1.ListGroupMembersRequest{GroupId: id, Cursor: cursor})
-		if err != nil {
-			return pawltype.Page[*pawltype.GroupMember]{}, fmt.Errorf("members of group %q: %w", id, err)
-		}
-		return convert.Page(resp, convert.GroupMember), nil
+		return c.GroupMembersPage(ctx, id, pawltype.PageRequest{Cursor: cursor})
 	})
+}
+
+// GroupMembersPage returns one page of the members of a group, in the order of GroupMembers.
+func (c *Client) GroupMembersPage(ctx context.Context, id string, page pawltype.PageRequest) (pawltype.Page[*pawltype.GroupMember], error) {
+	resp, err := rpc.Call(ctx, c.core.Caller, true, c.group.ListGroupMembers, &pawlv1.ListGroupMembersRequest{GroupId: id,
+		Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
+	if err != nil {
+		return pawltype.Page[*pawltype.GroupMember]{}, fmt.Errorf("members of group %q: %w", id, err)
+	}
+	return convert.Page(resp, convert.GroupMember), nil
 }

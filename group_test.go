@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -59,7 +60,7 @@ func TestGroupCalls(t *testing.T) {
 			return g.ID, nil
 		}, &pawlv1.CloseGroupResponse{Group: &pawlv1.Group{GroupId: "g"}}, "g", `close group "g": `},
 		"CancelGroup": {func(c *pawl.Client) (string, error) {
-			g, err := c.CancelGroup(t.Context(), "g", "over")
+			g, err := admin.New(c).Groups().Cancel(t.Context(), "g", "over")
 			if err != nil {
 				return "", err
 			}
@@ -70,10 +71,13 @@ func TestGroupCalls(t *testing.T) {
 				if err != nil {
 					return "", err
 				}
-				said += m.TaskID
+				said += fmt.Sprintf("%+v", *m)
 			}
 			return said, nil
-		}, &pawlv1.ListGroupMembersResponse{Items: []*pawlv1.GroupMember{{TaskId: "1"}, {TaskId: "2"}}}, "12", `members of group "g": `},
+		}, &pawlv1.ListGroupMembersResponse{Items: []*pawlv1.GroupMember{{TaskId: "1", Type: "t", Queue: "q", State: pawlv1.State_STATE_DEAD,
+			Refused: "r", Result: []byte("7"), ResultContentType: "c", ResultOmitted: true}, {TaskId: "2"}}},
+			"{TaskID:1 Type:t Queue:q State:dead Refused:r Result:[55] ResultContentType:c ResultOmitted:true}" +
+				"{TaskID:2 Type: Queue: State: Refused: Result:[] ResultContentType: ResultOmitted:false}", `members of group "g": `},
 	} {
 		f, client := start(t)
 		away := true

@@ -18,7 +18,7 @@ import (
 func TestOptionsAreMerged(t *testing.T) {
 	set := func(word string) DialOptions {
 		return DialOptions{TLS: &tls.Config{ServerName: word}, Plaintext: true, Token: word, Namespace: word, Keyring: new(keyring.Keyring),
-			RetryFor: time.Duration(len(word)), Logger: slog.New(slog.DiscardHandler), NoRouting: true, eager: len(word),
+			RetryFor: time.Duration(len(word)), Logger: slog.New(slog.DiscardHandler), NoRouting: true,
 			Telemetry: Telemetry{TracerProvider: noop.NewTracerProvider(), MeterProvider: noopmetric.NewMeterProvider(),
 				Propagator: propagation.Baggage{}, LinkedTraces: true}}
 	}

@@ -31,15 +31,31 @@ const (
 	recordTime = 10 * time.Second
 )
 
-// Once is Claim.Once for effects that have a result: at most 64 KiB of JSON, or about 48 KiB with a Keyring, which
-// later tasks get instead of running fn. If a recorded result no longer fits R, because another version of the program
-// recorded it, the error names the key.
-func Once[R any](ctx context.Context, t Claimed, key string, fn func(ctx context.Context) (R, error)) (R, error) {
-	return OnceFor(ctx, t, 0, key, fn)
-}
+// OnceOption sets how Once records an effect.
+type OnceOption struct{ ttl time.Duration }
 
-// OnceFor is Once with the time for which the result is kept: from 1 s to 365 days; 0: 24 h. After that, fn may run again.
-func OnceFor[R any](ctx context.Context, t Claimed, ttl time.Duration, key string, fn func(ctx context.Context) (R, error)) (R, error) {
+// TTL sets how long Once keeps the record of an effect: from 1 s to 365 days; default 24 h. After that, fn may run again.
+func TTL(d time.Duration) OnceOption { return OnceOption{ttl: d} }
+
+// Once runs fn, for an effect that the tasks of the queue should have only once, whichever of them comes first. If the
+// effect is already recorded under the key, Once skips fn and returns the recorded result: at most 64 KiB of JSON, or
+// about 48 KiB with a Keyring. The record lasts 24 hours, or as long as TTL says. Once is for effects shared by
+// different tasks and replays; within one task, Step is cheaper. Key is at most 256 bytes.
+//
+//	receipt, err := pawl.Once(ctx, t, "payment/"+t.Args.ID, pay, pawl.TTL(30*24*time.Hour))
+//
+// While fn runs, the claim holds the key. If the claim ends meanwhile, for whatever reason, the key is free again: after a crash,
+// the next attempt runs fn. Another task that asks for the key waits, for half a lease and at most ten seconds, and is then put off
+// with ErrOnceHeld. If fn returns an error, Once returns it and records nothing. fn should return when its context ends. If a
+// recorded result no longer fits R, because another version of the program recorded it, the error names the key.
+//
+// A crash between the effect and its record makes fn run again: the two are in different systems, which can't change in one step.
+// docs/idempotency.md says what helps.
+func Once[R any](ctx context.Context, t Claimed, key string, fn func(ctx context.Context) (R, error), opts ...OnceOption) (R, error) {
+	var ttl time.Duration
+	for _, o := range opts {
+		ttl = o.ttl
+	}
 	c := t.claim()
 	var out R
 	data, err := c.once(ctx, key, ttl, func(ctx context.Context) ([]byte, error) { return resultOf(ctx, fn) })
@@ -51,29 +67,6 @@ func OnceFor[R any](ctx context.Context, t Claimed, ttl time.Duration, key strin
 		return none, fmt.Errorf("once %q of task %q: %w", key, c.ID, err)
 	}
 	return out, nil
-}
-
-// Once runs fn, for an effect that the tasks of the queue should have only once, whichever of them comes first. It skips fn if the
-// effect is already recorded under the key. The record lasts 24 hours, or as long as OnceFor says. Once is for effects shared by
-// different tasks and replays; within one task, Step is cheaper. Key is at most 256 bytes.
-//
-// While fn runs, the claim holds the key. If the claim ends meanwhile, for whatever reason, the key is free again: after a crash,
-// the next attempt runs fn. Another task that asks for the key waits, for half a lease and at most ten seconds, and is then put off
-// with ErrOnceHeld. If fn returns an error, Once returns it and records nothing. fn should return when its context ends.
-//
-// A crash between the effect and its record makes fn run again: the two are in different systems, which can't change in one step.
-// docs/idempotency.md says what helps.
-func (c *Claim) Once(ctx context.Context, key string, fn func(ctx context.Context) error) error {
-	return c.OnceFor(ctx, 0, key, fn)
-}
-
-// OnceFor is Once with the time for which the effect counts as done: from 1 s to 365 days; 0: 24 h. After that, fn may run again.
-func (c *Claim) OnceFor(ctx context.Context, ttl time.Duration, key string, fn func(ctx context.Context) error) error {
-	_, err := c.once(ctx, key, ttl, func(ctx context.Context) ([]byte, error) { return nil, fn(ctx) })
-	if err != nil {
-		return fmt.Errorf("once %q of task %q: %w", key, c.ID, err)
-	}
-	return nil
 }
 
 func (c *Claim) once(ctx context.Context, key string, ttl time.Duration, fn func(ctx context.Context) ([]byte, error)) ([]byte, error) {

@@ -47,13 +47,3 @@ func (c *Client) task(ctx context.Context, id string, wait time.Duration) (*pawl
 	}
 	return convert.Task(resp.GetTask()), nil
 }
-
-// Cancel ends a task that has not ended yet; the context of a running handler ends with ErrCancelled. It is idempotent:
-// cancelling a cancelled task returns it as the first call did. If the task has ended otherwise, the error is ErrWrongState.
-func (c *Client) Cancel(ctx context.Context, id, reason string) (*pawltype.Task, error) {
-	resp, err := rpc.Call(ctx, c.core.Caller, true, c.producer.CancelTask, &pawlv1.CancelTaskRequest{TaskId: id, Reason: reason})
-	if err != nil {
-		return nil, fmt.Errorf("cancel %q: %w", id, err)
-	}
-	return convert.Task(resp.GetTask()), nil
-}

@@ -36,8 +36,8 @@ type WorkerConfig struct {
 	// failed; nor have those that discard or snooze their tasks. OnError runs before the slot takes another task, and a
 	// worker that drains waits for it as for a handler. Its context has the handler's values, and has not ended.
 	OnError func(ctx context.Context, c *Claim, err error)
-	// OnPanic is called instead of OnError for a run that has panicked. nil: OnError is called, with a *pawltype.PanicError.
-	OnPanic func(ctx context.Context, c *Claim, panicked *pawltype.PanicError)
+	// OnPanic is called instead of OnError for a run that has panicked. nil: OnError is called, with a *PanicError.
+	OnPanic func(ctx context.Context, c *Claim, panicked *PanicError)
 }
 
 const (
@@ -117,8 +117,8 @@ func (w *Worker) Run(ctx context.Context) error {
 
 // hello checks the configuration and returns the first frame of the stream.
 func (w *Worker) hello() (*pawlv1.WorkHello, error) {
-	shares, order := w.cfg.Queues.Shares()
-	if err := convert.CheckQueues(shares, order); err != nil {
+	shares, order, err := convert.QueueShares(w.cfg.Queues)
+	if err != nil {
 		return nil, err
 	}
 	types := w.mux.Types()
@@ -182,9 +182,8 @@ func (w *Worker) newRun(ctx context.Context, hello *pawlv1.WorkHello) *work.Run 
 		Name: w.cfg.Name, Concurrency: w.cfg.Concurrency, DrainTimeout: w.cfg.DrainTimeout, NewJob: func(p *pawlv1.ClaimedTask,
 			h lease.Holder) work.Job {
 			j := &job{worker: w, handle: handle}
-			unreadable := outcome.OpenClaimed(c.core.Conn, p)
-			j.claim.set(p, h)
-			j.claim.unreadable = unreadable
+			unreadable := outcome.OpenClaimed(c.core.Conn, p) // changes p
+			j.claim.set(p, h, unreadable)
 			return j
 		}})
 }
@@ -216,7 +215,7 @@ func (j *job) Failed(ctx context.Context, err error) {
 		}
 	}()
 	ctx = context.WithoutCancel(ctx)
-	panicked, ok := errors.AsType[*pawltype.PanicError](err)
+	panicked, ok := errors.AsType[*PanicError](err)
 	switch {
 	case ok && cfg.OnPanic != nil:
 		cfg.OnPanic(ctx, &j.claim, panicked)

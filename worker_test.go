@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/claims"
 	"github.com/pawlq/pawl/pawltype"
 	"google.golang.org/grpc/codes"
@@ -315,7 +316,7 @@ func TestContextEndsWithTheClaim(t *testing.T) {
 		told  bool // whether the outcome is sent to the broker: not for a claim that it has taken away
 	}{
 		"cancelled": {func(_ *fake, client *pawl.Client, id string) {
-			client.Cancel(context.Background(), id, "")
+			admin.New(client).Tasks().Cancel(context.Background(), id, "")
 		}, time.Millisecond, pawltype.ErrCancelled, false},
 		"lost": {func(f *fake, _ *pawl.Client, id string) {
 			f.set(func() { f.take(f.tasks[id], pawlv1.State_STATE_READY, "reclaimed") })

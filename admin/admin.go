@@ -38,7 +38,7 @@ type Client struct{ calls }
 
 // New returns the operators' calls over a client.
 func New(c *pawl.Client) Client {
-	return Client{calls{client: c, rpc: client.Of(c.Conn()).Caller}}
+	return Client{calls{client: c, rpc: client.Of(c).Caller}}
 }
 
 // WithActor returns a copy of the client whose calls name an actor, which the server records with what they change. A name has at most 256

@@ -28,17 +28,8 @@ func (a Groups) ListPage(ctx context.Context, page pawltype.PageRequest) (pawlty
 	return convert.Page(resp, convert.Group), nil
 }
 
-// MembersPage returns one page of a group's members.
-func (a Groups) MembersPage(ctx context.Context, id string, page pawltype.PageRequest) (pawltype.Page[*pawltype.GroupMember], error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewGroupServiceClient(a.rpc).ListGroupMembers, &pawlv1.ListGroupMembersRequest{GroupId: id,
-		Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
-	if err != nil {
-		return pawltype.Page[*pawltype.GroupMember]{}, fmt.Errorf("members of group %q: %w", id, err)
-	}
-	return convert.Page(resp, convert.GroupMember), nil
-}
-
-// Cancel cancels a group as pawl.Client.CancelGroup does, and records the operator.
+// Cancel cancels a group and all its members, and drops the tasks that it would have enqueued. It is idempotent. If the group is
+// complete, the error is ErrWrongState.
 func (a Groups) Cancel(ctx context.Context, id, reason string) (*pawltype.Group, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewGroupServiceClient(a.rpc).CancelGroup, &pawlv1.CancelGroupRequest{
 		GroupId: id, Reason: reason})

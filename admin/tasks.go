@@ -111,7 +111,8 @@ func taskAnswer(verb, id string, p *pawlv1.Task, err error) (*pawltype.Task, err
 	return convert.Task(p), nil
 }
 
-// Cancel cancels a task as pawl.Client.Cancel does, and records the operator.
+// Cancel ends a task that has not ended yet; the context of a running handler ends with ErrCancelled. It is idempotent:
+// cancelling a cancelled task returns it as the first call did. If the task has ended otherwise, the error is ErrWrongState.
 func (a Tasks) Cancel(ctx context.Context, id, reason string) (*pawltype.Task, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewProducerServiceClient(a.rpc).CancelTask, &pawlv1.CancelTaskRequest{
 		TaskId: id, Reason: reason})

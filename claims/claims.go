@@ -31,7 +31,7 @@ type Client struct {
 
 // New returns a Client that makes its calls through c.
 func New(c *pawl.Client) Client {
-	core := client.Of(c.Conn())
+	core := client.Of(c)
 	return Client{core: core, worker: pawlv1.NewWorkerServiceClient(core)}
 }
 
@@ -65,11 +65,8 @@ type PollResult struct {
 
 // Poll is Claim, but also reports whether an operator has made the worker quiet.
 func (s Client) Poll(ctx context.Context, r Request) (PollResult, error) {
-	if r.Queues == nil {
-		return PollResult{}, fmt.Errorf("claim: %w", convert.Invalid("queues", "is nil"))
-	}
-	shares, order := r.Queues.Shares()
-	if err := convert.CheckQueues(shares, order); err != nil {
+	shares, order, err := convert.QueueShares(r.Queues)
+	if err != nil {
 		return PollResult{}, fmt.Errorf("claim: %w", err)
 	}
 	if r.Key == "" {
@@ -91,7 +88,7 @@ func (s Client) Poll(ctx context.Context, r Request) (PollResult, error) {
 	out := PollResult{Claims: make([]*pawl.Claim, len(resp.GetTasks())), Quiet: resp.GetQuiet(), QuietReason: resp.GetQuietReason()}
 	for i, p := range resp.GetTasks() {
 		unreadable := outcome.OpenClaimed(s.core.Conn, p)
-		out.Claims[i] = pawl.NewClaim(p, held{s.calls()}, unreadable)
+		out.Claims[i] = s.core.NewClaim(p, held{s.calls()}, unreadable).(*pawl.Claim)
 	}
 	return out, nil
 }

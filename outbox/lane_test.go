@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
-	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/client/spec"
 	"github.com/pawlq/pawl/outbox"
 	"github.com/pawlq/pawl/pawltype"
 )
@@ -31,10 +31,8 @@ func (l *leaderless) EnqueueBatch(ctx context.Context, items []pawl.Item) ([]paw
 	out := make([]pawl.Enqueued, len(items))
 	away := 0
 	for i, item := range items {
-		s := &pawlv1.TaskSpec{}
-		for _, o := range item.Options {
-			must(l.t, o.Apply(s))
-		}
+		s, err := spec.Of(item.Args, item.Options)
+		must(l.t, err)
 		if s.GetQueue() != "live" {
 			away++
 			out[i].Err = &pawltype.Error{Code: pawl.ErrUnavailable, Message: "no leader"}

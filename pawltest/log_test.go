@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/pawltest"
 )
 
@@ -98,7 +99,7 @@ func TestLogsRevealNoPayloads(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute)
-		if _, err := c.Cancel(ctx, refs["snooze"].ID, "tidying up"); err != nil {
+		if _, err := admin.New(c).Tasks().Cancel(ctx, refs["snooze"].ID, "tidying up"); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(20 * time.Minute) // until dead letters are archived

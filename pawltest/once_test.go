@@ -83,11 +83,11 @@ func TestFailedOnce(t *testing.T) {
 	runs, busy := 0, errors.New("busy")
 	attempts(t, func(*testing.T, int, *pawltest.Result) {}, func(ctx context.Context, task *pawl.Task[resize]) error {
 		for range 3 {
-			err := task.Once(ctx, "a", func(context.Context) error {
+			_, err := pawl.Once(ctx, task, "a", func(context.Context) (any, error) {
 				if runs++; runs == 1 {
-					return busy
+					return nil, busy
 				}
-				return nil
+				return nil, nil
 			})
 			if (runs == 1) != errors.Is(err, busy) {
 				t.Errorf("run %d: Once returned %v", runs, err)
@@ -103,18 +103,21 @@ func TestFailedOnce(t *testing.T) {
 // Goroutines of one handler are the same holder to the broker, but the effect still happens once.
 func TestOnceAmongGoroutines(t *testing.T) {
 	var once, steps atomic.Int64
-	many := func(ctx context.Context, c pawl.Claimed, task *pawl.Claim) {
+	many := func(ctx context.Context, c pawl.Claimed) {
 		var all sync.WaitGroup
 		for range 20 {
 			all.Go(func() {
-				if err := task.Once(ctx, "a", func(context.Context) error { once.Add(1); time.Sleep(time.Second); return nil }); err != nil {
+				if _, err := pawl.Once(ctx, c, "a", func(context.Context) (any, error) {
+					once.Add(1)
+					time.Sleep(time.Second)
+					return nil, nil
+				}); err != nil {
 					t.Error(err)
 				}
 				if n, err := pawl.Step(ctx, c, "a", func(context.Context) (int64, error) {
 					time.Sleep(time.Second)
 					steps.Add(1)
-					return 7,
-						nil
+					return 7, nil
 				}); n != 7 || err != nil {
 					t.Error(n, err)
 				}
@@ -123,7 +126,7 @@ func TestOnceAmongGoroutines(t *testing.T) {
 		all.Wait()
 	}
 	attempts(t, func(*testing.T, int, *pawltest.Result) {}, func(ctx context.Context, task *pawl.Task[resize]) error {
-		many(ctx, task, task.Claim)
+		many(ctx, task)
 		return nil
 	})
 	if once.Load() != 1 || steps.Load() != 1 {
@@ -131,7 +134,7 @@ func TestOnceAmongGoroutines(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) { // and without a broker
 		by := &pawl.Claim{ID: "t1"}
-		many(t.Context(), by, by)
+		many(t.Context(), by)
 	})
 	if once.Load() != 2 || steps.Load() != 2 {
 		t.Errorf("after running without a broker too: %d effects and %d steps, want 2 of each", once.Load(), steps.Load())

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/pawltest"
 	"github.com/pawlq/pawl/pawltype"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -103,7 +104,7 @@ func (h lossFirst) WithAttrs(attrs []slog.Attr) slog.Handler {
 }
 
 func cancel(w *traced, ref *pawl.Ref) {
-	if _, err := w.client.Cancel(w.Context(), ref.ID, ""); err != nil {
+	if _, err := admin.New(w.client).Tasks().Cancel(w.Context(), ref.ID, ""); err != nil {
 		w.Error(err)
 	}
 }

@@ -219,13 +219,12 @@ func TestRefusedStep(t *testing.T) {
 			}
 		}
 		for _, ttl := range []time.Duration{-time.Hour, time.Millisecond, 366 * 24 * time.Hour} {
-			err := task.OnceFor(ctx, ttl, "k", func(context.Context) error { t.Error("fn ran"); return nil })
+			_, err := pawl.Once(ctx, task, "k", never, pawl.TTL(ttl))
 			if !errors.Is(err, pawltype.ErrInvalidArgument) {
 				t.Errorf("ttl %s: %v, want ErrInvalidArgument", ttl, err)
 			}
 		}
-		if err := task.Once(ctx, strings.Repeat("k", 257), func(context.Context) error { t.Error("fn ran"); return nil }); !errors.Is(err,
-			pawltype.ErrInvalidArgument) {
+		if _, err := pawl.Once(ctx, task, strings.Repeat("k", 257), never); !errors.Is(err, pawltype.ErrInvalidArgument) {
 			t.Errorf("a key of 257 bytes: %v, want ErrInvalidArgument", err)
 		}
 		return nil
@@ -239,7 +238,10 @@ func TestResultsTooLargeToEncrypt(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, record := range map[string]func(context.Context, pawl.Claimed, string, func(context.Context) (string, error)) (string, error){
-		"step": pawl.Step[string], "once": pawl.Once[string],
+		"step": pawl.Step[string],
+		"once": func(ctx context.Context, c pawl.Claimed, key string, fn func(context.Context) (string, error)) (string, error) {
+			return pawl.Once(ctx, c, key, fn)
+		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			client, ran := pawltest.New(t).Client(t, pawl.DialOptions{Keyring: keys}), 0

@@ -14,3 +14,16 @@ type WorkerStats struct {
 	Failed      int64     // handlers that failed, or steered other than by Snooze; not those that were cancelled or lost their leases
 	LeasesLost  int64
 }
+
+// Queues are the queues from which a worker takes tasks, and how it chooses between them: Weighted or Strict.
+type Queues interface{ queues() }
+
+// Weighted takes from the queues that have tasks in exact proportion to their weights, 1 to 1,000 each:
+// Weighted{"mail": 7, "default": 3}.
+type Weighted map[string]int
+
+// Strict takes from the first queue that has a task: Strict{"urgent", "default"}.
+type Strict []string
+
+func (Weighted) queues() {}
+func (Strict) queues()   {}

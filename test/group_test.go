@@ -118,7 +118,7 @@ func makeSomeGroup(ctx context.Context, client *pawl.Client, n, i int) (id strin
 		return "", false, err
 	}
 	if cancelled {
-		_, err = client.CancelGroup(ctx, made.ID, "test")
+		_, err = admin.New(client).Groups().Cancel(ctx, made.ID, "test")
 	}
 	return made.ID, cancelled, err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/claims"
 	"github.com/pawlq/pawl/pawltype"
 	"github.com/pawlq/pawl/test/history"
@@ -441,7 +442,7 @@ func (w *workload) forget(task string) {
 func (w *workload) cancel(id int, c *pawl.Client, task string) (history.Record, error) {
 	return w.call(history.Record{Client: id, Op: history.Cancel, Task: task}, w.limit(disruptTime), func(ctx context.Context,
 		r *history.Record) error {
-		info, err := c.Cancel(ctx, task, "by the test")
+		info, err := admin.New(c).Tasks().Cancel(ctx, task, "by the test")
 		if err == nil {
 			see(r, info)
 		}

@@ -139,9 +139,9 @@ func (a *app) printGroup(g *pawltype.Group, err error) error {
 				ends += fmt.Sprintf(", %d %s", end.n, end.word)
 			}
 		}
-		text.Fields(w, "ID", g.ID, "Name", g.Name, "State", groupStateText(g), "Members", number(c.Members)+ends, "Created",
-			text.Clock(g.CreatedAt, now), "Ended", text.Clock(g.EndedAt, now), "Kept until", text.Clock(g.KeptUntil, now), "On complete",
-			followerText(g.OnComplete), "On success", followerText(g.OnSuccess), "On death", followerText(g.OnDeath))
+		text.Fields(w, "ID", g.ID, "Name", g.Name, "State", groupStateText(g), "Members", number(c.Members)+ends,
+			"Created", text.Clock(g.CreatedAt, now), "Ended", text.Clock(g.EndedAt, now), "Kept until", text.Clock(g.KeptUntil, now),
+			"On complete", followerText(g.OnComplete), "On success", followerText(g.OnSuccess), "On death", followerText(g.OnDeath))
 	})
 }
 
@@ -154,7 +154,7 @@ func newGroupMembers(a *app) *cobra.Command {
 	list.Add(cmd)
 	a.List(cmd, func(ctx context.Context, client *pawl.Client, args []string) error {
 		return printList(a, list, func(p pawltype.PageRequest) (pawltype.Page[*pawltype.GroupMember], error) {
-			return a.Admin(client).Groups().MembersPage(ctx, args[0], p)
+			return client.GroupMembersPage(ctx, args[0], p)
 		}, writeMembers)
 	})
 	return cmd

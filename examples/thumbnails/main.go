@@ -15,7 +15,6 @@ import (
 	"go/build"
 	"image"
 
-	"github.com/pawlq/pawl/pawltype"
 
 	_ "image/gif"
 	"image/jpeg"
@@ -50,7 +49,7 @@ func (Thumbnail) TaskType() string { return "thumbnail" }
 
 // TaskOptions returns the options of every Thumbnail: up to three attempts, with short pauses.
 func (Thumbnail) TaskOptions() []pawl.Option {
-	return []pawl.Option{pawl.MaxAttempts(3), pawl.Retry(pawltype.RetryPolicy{Initial: time.Second}), pawl.Timeout(time.Minute)}
+	return []pawl.Option{pawl.MaxAttempts(3), pawl.Retry(pawl.RetryPolicy{Initial: time.Second}), pawl.Timeout(time.Minute)}
 }
 
 // makeThumbnail is the handler.

@@ -7,9 +7,9 @@ import (
 	"log/slog"
 	"time"
 
-	"google.golang.org/grpc"
-
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/client/encrypt"
+	"github.com/pawlq/pawl/internal/client/lease"
 	"github.com/pawlq/pawl/internal/client/route"
 	"github.com/pawlq/pawl/internal/client/rpc"
 	"github.com/pawlq/pawl/internal/client/telemetry"
@@ -30,6 +30,8 @@ type Client struct {
 	Router    *route.Router // nil: calls go only to the addresses given to Dial
 	Telemetry *telemetry.Telemetry
 	Log       *slog.Logger
+	// NewClaim returns a *pawl.Claim. unreadable is why its contents could not be decrypted; nil: they could be.
+	NewClaim func(task *pawlv1.ClaimedTask, holder lease.Holder, unreadable error) any
 }
 
 // Dial returns a Client of the broker at an address, or of a cluster at a comma-separated list of addresses.
@@ -48,11 +50,13 @@ func Dial(addr string, cfg *Config) (*Client, error) {
 	return &Client{Caller: rpc.NewCaller(conn, cfg.RetryFor), Router: router, Telemetry: observe, Log: cfg.Route.Log}, nil
 }
 
-// Of returns the Client behind the connection of an SDK client.
-func Of(conn grpc.ClientConnInterface) *Client {
-	c, ok := conn.(*Client)
-	if !ok {
-		panic("pawl: the connection does not belong to a pawl.Client")
-	}
-	return c
-}
+// Inside is embedded in the SDK's Client. It lets the packages of the SDK get at the core, and users not.
+type Inside struct{ core *Client }
+
+// Inside returns what an SDK client embeds.
+func (c *Client) Inside() Inside { return Inside{c} }
+
+func (i Inside) inner() *Client { return i.core }
+
+// Of returns the core of an SDK client.
+func Of(c interface{ inner() *Client }) *Client { return c.inner() }

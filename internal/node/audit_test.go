@@ -142,7 +142,7 @@ func TestVerifyFindsBrokenAudit(t *testing.T) {
 		for range 3 {
 			ref, err := c.Enqueue(t.Context(), pawl.RawTask{Type: "job"}, pawl.Queue("mail"))
 			if err == nil {
-				_, err = c.Cancel(t.Context(), ref.ID, "")
+				_, err = admin.New(c).Tasks().Cancel(t.Context(), ref.ID, "")
 			}
 			if err == nil {
 				_, err = admin.New(c).Queues().Pause(t.Context(), "mail", ref.ID)

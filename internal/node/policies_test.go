@@ -249,7 +249,8 @@ func (p *policies) produce(ctx context.Context, mode pawltype.OnConflict) {
 			p.note(ref.ID, began)
 		}
 		if n%7 == 6 {
-			if _, err := p.client.Cancel(p.t.Context(), known[len(known)-1], ""); err != nil && !errors.Is(err, pawltype.ErrWrongState) {
+			_, err := admin.New(p.client).Tasks().Cancel(p.t.Context(), known[len(known)-1], "")
+			if err != nil && !errors.Is(err, pawltype.ErrWrongState) {
 				p.t.Errorf("%s: %v", mode, err)
 			}
 		}

@@ -477,7 +477,7 @@ func TestTickedRows(t *testing.T) {
 	if got.State != pawltype.StateReady {
 		t.Errorf("the selected task is %s, want ready", got.State)
 	}
-	_, err = w.client.Cancel(t.Context(), id, "")
+	_, err = admin.New(w.client).Tasks().Cancel(t.Context(), id, "")
 	must(t, err)
 	b.click("input[data-all]")
 	b.until(`document.querySelector(".ticked-count").textContent === "5"`)
@@ -784,7 +784,7 @@ func TestKeyboardActsOnRow(t *testing.T) {
 		b.key("j")
 		gone := b.eval(focused)
 		before := b.eval(`document.querySelectorAll("tbody tr").length`)
-		_, err := w.client.Cancel(t.Context(), gone[2:], "")
+		_, err := admin.New(w.client).Tasks().Cancel(t.Context(), gone[2:], "")
 		must(t, err)
 		b.until(`document.querySelectorAll("tbody tr").length < ` + before)
 		b.key(key)

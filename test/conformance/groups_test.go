@@ -335,7 +335,7 @@ func (d *sdk) Groups(ctx context.Context, p part) (list []groupInfo, next string
 }
 
 func (d *sdk) Members(ctx context.Context, id string, p part) (list []groupMember, next string, err error) {
-	page, err := d.admin().Groups().MembersPage(ctx, id, p.sdk())
+	page, err := d.client.GroupMembersPage(ctx, id, p.sdk())
 	for _, m := range page.Items {
 		list = append(list, groupMember{m.TaskID, m.Type, m.Queue, string(m.State), m.Result})
 	}

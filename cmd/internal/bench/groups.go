@@ -109,7 +109,7 @@ func (r *run) lookAt(ctx context.Context, id string) (stop func() (get, page *hi
 			_, err := r.client.Group(ctx, id)
 			between := time.Now()
 			if err == nil {
-				_, err = r.app.Admin(r.client).Groups().MembersPage(ctx, id, pawltype.PageRequest{})
+				_, err = r.client.GroupMembersPage(ctx, id, pawltype.PageRequest{})
 			}
 			switch {
 			case ctx.Err() != nil: // cancelled by stop

@@ -24,7 +24,7 @@ type responses struct {
 }
 
 // record has a client's responses noted.
-func (a *App) record(c *pawl.Client) { client.Of(c.Conn()).Record(a.note) }
+func (a *App) record(c *pawl.Client) { client.Of(c).Record(a.note) }
 
 // note keeps a response.
 func (a *App) note(method string, response proto.Message) {

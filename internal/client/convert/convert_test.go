@@ -88,40 +88,47 @@ func TestEnumNames(t *testing.T) {
 	}
 }
 
-func TestCheckQueues(t *testing.T) {
-	many := func(n int) (shares []*pawlv1.QueueShare) {
+func TestQueueShares(t *testing.T) {
+	many := func(n int) pawltype.Weighted {
+		weights := pawltype.Weighted{}
 		for i := range n {
-			shares = append(shares, &pawlv1.QueueShare{Queue: fmt.Sprint("q", i), Weight: 1})
+			weights[fmt.Sprint("q", i)] = 1
 		}
-		return shares
+		return weights
 	}
-	with := func(queue string, weight int32) []*pawlv1.QueueShare {
-		return append(many(1), &pawlv1.QueueShare{Queue: queue, Weight: weight})
-	}
-	const weighted, strict = pawlv1.Order_ORDER_WEIGHTED, pawlv1.Order_ORDER_STRICT
 	for what, x := range map[string]struct {
-		shares []*pawlv1.QueueShare
-		order  pawlv1.Order
-		field  string // "": valid
+		queues pawltype.Queues
+		want   string // the shares in their order, or the field of the refusal
 	}{
-		"none":             {nil, strict, "queues"},
-		"one":              {many(1), strict, ""},
-		"as many as go":    {many(maxClaimQueues), weighted, ""},
-		"too many":         {many(maxClaimQueues + 1), weighted, "queues"},
-		"no name":          {with("", 1), weighted, "queues"},
-		"not UTF-8":        {with("\xff", 1), weighted, "queues"},
-		"twice":            {with("q0", 1), weighted, "queues"},
-		"the least weight": {with("a", 1), weighted, ""},
-		"no weight":        {with("a", 0), weighted, "queues.a"},
-		"below it":         {with("a", -1), weighted, "queues.a"},
-		"the most":         {with("a", maxWeight), weighted, ""},
-		"more":             {with("a", maxWeight+1), weighted, "queues.a"},
-		"without need":     {with("a", 0), strict, ""},
+		"nil":              {nil, "queues"},
+		"none":             {pawltype.Strict{}, "queues"},
+		"one":              {pawltype.Strict{"b"}, "STRICT b 0"},
+		"in their order":   {pawltype.Strict{"b", "a"}, "STRICT b 0 a 0"},
+		"sorted":           {pawltype.Weighted{"b": 2, "a": 1}, "WEIGHTED a 1 b 2"},
+		"too many":         {many(maxClaimQueues + 1), "queues"},
+		"no name":          {pawltype.Weighted{"": 1}, "queues"},
+		"not UTF-8":        {pawltype.Strict{"\xff"}, "queues"},
+		"twice":            {pawltype.Strict{"a", "a"}, "queues"},
+		"the least weight": {pawltype.Weighted{"a": 1}, "WEIGHTED a 1"},
+		"no weight":        {pawltype.Weighted{"a": 0}, "queues.a"},
+		"below it":         {pawltype.Weighted{"a": -1}, "queues.a"},
+		"the most":         {pawltype.Weighted{"a": maxWeight}, "WEIGHTED a 1000"},
+		"more":             {pawltype.Weighted{"a": maxWeight + 1}, "queues.a"},
 	} {
-		err := CheckQueues(x.shares, x.order)
-		if (err == nil) != (x.field == "") || err != nil && fieldOf(err) != x.field {
-			t.Errorf("%s: got %v, want field %q", what, err, x.field)
+		shares, order, err := QueueShares(x.queues)
+		got := strings.TrimPrefix(order.String(), "ORDER_")
+		for _, s := range shares {
+			got += fmt.Sprintf(" %s %d", s.Queue, s.Weight)
 		}
+		if err != nil {
+			got = fieldOf(err)
+		}
+		if got != x.want {
+			t.Errorf("%s: got %s, %v, want %s", what, got, err, x.want)
+		}
+	}
+	if shares, _, err := QueueShares(many(maxClaimQueues)); err != nil || len(shares) != maxClaimQueues {
+		t.Errorf("as many as go: %d, %v", len(shares), err)
 	}
 }
 

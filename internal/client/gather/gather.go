@@ -36,12 +36,9 @@ const (
 // maxIdleLanes bounds the lanes that are kept while they are idle.
 const maxIdleLanes = 64
 
-// New returns a Gatherer. laneOf returns the lane of a queue: tasks of one lane are batched together. If eager is 0, the default is used.
-func New(caller *rpc.Caller, producer pawlv1.ProducerServiceClient, laneOf func(queue string) Lane, eager int) *Gatherer {
-	if eager == 0 {
-		eager = eagerRequests
-	}
-	return &Gatherer{caller: caller, producer: producer, eager: eager, laneOf: laneOf, lanes: map[Lane]*lane{}}
+// New returns a Gatherer. laneOf returns the lane of a queue: tasks of one lane are batched together.
+func New(caller *rpc.Caller, producer pawlv1.ProducerServiceClient, laneOf func(queue string) Lane) *Gatherer {
+	return &Gatherer{caller: caller, producer: producer, eager: eagerRequests, laneOf: laneOf, lanes: map[Lane]*lane{}}
 }
 
 // Lane names what tasks have in common that are batched together: where they go.

@@ -123,11 +123,13 @@ func (w *world) step(t *testing.T, d *datadriven.TestData) string {
 		if err != nil {
 			repeats = -1
 		}
-		eager, _ := strconv.Atoi(of["eager"])
 		w.g = New(rpc.NewCaller(nil, repeats), w, func(queue string) Lane {
 			shard, _ := strconv.Atoi(queue)
 			return Lane{Shard: uint32(shard)}
-		}, eager)
+		})
+		if eager, err := strconv.Atoi(of["eager"]); err == nil {
+			w.g.eager = eager
+		}
 		w.asked, w.replies, w.leave = 0, map[string]chan reply{}, map[string]context.CancelFunc{}
 	case "enqueue", "late":
 		for _, name := range names {
@@ -204,7 +206,7 @@ func (w *world) lanes() (out string) {
 func TestIdleLanesAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{replies: map[string]chan reply{}}
-		w.g = New(rpc.NewCaller(nil, -1), w, func(queue string) Lane { return Lane{Queue: queue} }, 0)
+		w.g = New(rpc.NewCaller(nil, -1), w, func(queue string) Lane { return Lane{Queue: queue} })
 		const queues = 128
 		for n := range queues {
 			go func() { _, _ = w.g.Enqueue(t.Context(), &pawlv1.TaskSpec{Queue: new(strconv.Itoa(n))}) }()
@@ -227,7 +229,7 @@ func TestIdleLanesAreDropped(t *testing.T) {
 func TestBusyLanesAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{replies: map[string]chan reply{}}
-		w.g = New(rpc.NewCaller(nil, -1), w, func(queue string) Lane { return Lane{Queue: queue} }, 0)
+		w.g = New(rpc.NewCaller(nil, -1), w, func(queue string) Lane { return Lane{Queue: queue} })
 		enqueue := func(queue string) {
 			go func() { _, _ = w.g.Enqueue(t.Context(), &pawlv1.TaskSpec{Queue: new(queue)}) }()
 			synctest.Wait()
@@ -281,7 +283,8 @@ func (s *slowToEnd) EnqueueBatch(ctx context.Context, r *pawlv1.EnqueueBatchRequ
 func TestCloseWaitsForSenders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowToEnd{first: make(chan struct{})}
-		g := New(rpc.NewCaller(nil, -1), s, func(string) Lane { return Lane{} }, 1)
+		g := New(rpc.NewCaller(nil, -1), s, func(string) Lane { return Lane{} })
+		g.eager = 1
 		for range 2 {
 			go func() { _, _ = g.Enqueue(t.Context(), &pawlv1.TaskSpec{}) }()
 			synctest.Wait()
@@ -299,7 +302,7 @@ func TestCloseWaitsForSenders(t *testing.T) {
 // A caller may leave while the gatherer closes, which has already taken its call.
 func TestLeavingWhileItCloses(t *testing.T) {
 	w := &world{}
-	g := New(rpc.NewCaller(nil, -1), w, nil, 0)
+	g := New(rpc.NewCaller(nil, -1), w, nil)
 	e := &Call{lane: &lane{}}
 	g.Close()
 	if g.leave(e); !e.left || len(e.lane.waiting) != 0 {

@@ -18,10 +18,15 @@ import (
 // Args is the payload of a task as a Go value.
 type Args interface{ TaskType() string }
 
-// Option sets how a task is enqueued.
+// Option sets how a task is enqueued. Only this package implements it.
 type Option interface {
-	Apply(spec *pawlv1.TaskSpec) error
+	apply(spec *pawlv1.TaskSpec) error
 }
+
+// Set is an option as a function.
+type Set func(*pawlv1.TaskSpec) error
+
+func (f Set) apply(s *pawlv1.TaskSpec) error { return f(s) }
 
 // raw are arguments whose payload is sent unchanged.
 type raw interface {
@@ -47,7 +52,7 @@ func Of[O Option](args Args, opts []O) (*pawlv1.TaskSpec, error) {
 		opts = slices.Concat(own.TaskOptions(), opts)
 	}
 	for _, opt := range opts {
-		if err := opt.Apply(spec); err != nil {
+		if err := opt.apply(spec); err != nil {
 			return nil, err
 		}
 	}
@@ -60,11 +65,10 @@ type Made struct{ *pawlv1.TaskSpec }
 // TaskType implements Args.
 func (m Made) TaskType() string { return m.GetType() }
 
-// RawPayload leaves the payload to Apply.
+// RawPayload leaves the payload to the option.
 func (m Made) RawPayload() ([]byte, string) { return nil, "" }
 
-// Apply implements Option.
-func (m Made) Apply(s *pawlv1.TaskSpec) error {
+func (m Made) apply(s *pawlv1.TaskSpec) error {
 	proto.Merge(s, m.TaskSpec)
 	return nil
 }

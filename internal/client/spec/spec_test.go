@@ -16,8 +16,8 @@ import (
 type mail struct{ To string }
 
 func (mail) TaskType() string { return "mail" }
-func (mail) TaskOptions() []option {
-	return []option{set(func(s *pawlv1.TaskSpec) { s.Queue, s.Key = new("own"), new("own") })}
+func (mail) TaskOptions() []Set {
+	return []Set{set(func(s *pawlv1.TaskSpec) { s.Queue, s.Key = new("own"), new("own") })}
 }
 
 // channel can't be sent.
@@ -34,11 +34,7 @@ type bytes struct {
 func (b bytes) TaskType() string             { return b.typ }
 func (b bytes) RawPayload() ([]byte, string) { return b.data, "text/plain" }
 
-type option func(*pawlv1.TaskSpec) error
-
-func (o option) Apply(s *pawlv1.TaskSpec) error { return o(s) }
-
-func set(f func(*pawlv1.TaskSpec)) option {
+func set(f func(*pawlv1.TaskSpec)) Set {
 	return func(s *pawlv1.TaskSpec) error { f(s); return nil }
 }
 
@@ -52,20 +48,20 @@ func TestOf(t *testing.T) {
 		{mail{To: "ann"}, `mail {"To":"ann"} "" in own+given of own`},
 		{bytes{"raw", []byte("{")}, `raw { "text/plain" in +given of `},
 	} {
-		s, err := Of(x.args, []option{queue})
+		s, err := Of(x.args, []Set{queue})
 		if got := fmt.Sprintf("%s %s %q in %s of %s", s.GetType(), s.GetPayload(), s.GetContentType(), s.GetQueue(), s.GetKey()); err != nil ||
 			got != x.want {
 			t.Errorf("%#v: got %s, %v, want %s", x.args, got, err, x.want)
 		}
 	}
 	boom := errors.New("boom")
-	if s, err := Of(mail{}, []option{func(*pawlv1.TaskSpec) error { return boom }, queue}); !errors.Is(err, boom) || s != nil {
+	if s, err := Of(mail{}, []Set{func(*pawlv1.TaskSpec) error { return boom }, queue}); !errors.Is(err, boom) || s != nil {
 		t.Errorf("Of with a failing option = %v, %v", s, err)
 	}
-	if s, err := Of[option](channel(nil), nil); err == nil || !strings.HasPrefix(err.Error(), `payload of type "channel": `) {
+	if s, err := Of[Set](channel(nil), nil); err == nil || !strings.HasPrefix(err.Error(), `payload of type "channel": `) {
 		t.Errorf("Of with args that are not JSON = %v, %v", s, err)
 	}
-	if s, err := Of[option](nil, nil); fieldOf(err) != "args" {
+	if s, err := Of[Set](nil, nil); fieldOf(err) != "args" {
 		t.Errorf("Of(nil) = %v, %v", s, err)
 	}
 }
@@ -73,14 +69,14 @@ func TestOf(t *testing.T) {
 // What would make a batch unreadable is refused before it is sent, in whatever field it is.
 func TestRefusals(t *testing.T) {
 	const limit = rpc.MaxMessage - convert.MaxTaskOverhead
-	if _, err := Of[option](bytes{"a", make([]byte, limit)}, nil); err != nil {
+	if _, err := Of[Set](bytes{"a", make([]byte, limit)}, nil); err != nil {
 		t.Errorf("the largest payload was refused: %v", err)
 	}
-	if _, err := Of[option](bytes{"a", make([]byte, limit+1)}, nil); !errors.Is(err, pawltype.ErrPayloadTooLarge) ||
+	if _, err := Of[Set](bytes{"a", make([]byte, limit+1)}, nil); !errors.Is(err, pawltype.ErrPayloadTooLarge) ||
 		fieldOf(err) != "payload" {
 		t.Errorf("a payload over the limit: %v, want payload_too_large", err)
 	}
-	if _, err := Of[option](bytes{}, nil); fieldOf(err) != "type" {
+	if _, err := Of[Set](bytes{}, nil); fieldOf(err) != "type" {
 		t.Errorf("args without a type: %v", err)
 	}
 	const bad = "\xff"
@@ -97,11 +93,11 @@ func TestRefusals(t *testing.T) {
 		"headers":         func(s *pawlv1.TaskSpec) { s.Headers = many("name", bad) },
 		"headers ":        func(s *pawlv1.TaskSpec) { s.Headers = many(bad, "value") },
 	} {
-		if _, err := Of(mail{}, []option{set(change)}); !errors.Is(err, pawltype.ErrInvalidArgument) || fieldOf(err) != strings.TrimSpace(field) {
+		if _, err := Of(mail{}, []Set{set(change)}); !errors.Is(err, pawltype.ErrInvalidArgument) || fieldOf(err) != strings.TrimSpace(field) {
 			t.Errorf("%s: got %v, want invalid_argument for this field", field, err)
 		}
 	}
-	if _, err := Of(mail{}, []option{set(func(s *pawlv1.TaskSpec) {
+	if _, err := Of(mail{}, []Set{set(func(s *pawlv1.TaskSpec) {
 		s.Tags, s.Headers = []string{"a"},
 			map[string]string{"name": "value"}
 	})}); err != nil {

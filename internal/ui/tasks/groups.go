@@ -112,7 +112,7 @@ func showGroup(req *web.Request) (*web.Screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	members, err := req.Admin().Groups().MembersPage(req.Ctx, g.ID, pawltype.PageRequest{Limit: membersLimit, Cursor: req.Query("cursor")})
+	members, err := req.Client.GroupMembersPage(req.Ctx, g.ID, pawltype.PageRequest{Limit: membersLimit, Cursor: req.Query("cursor")})
 	if err != nil {
 		return nil, err
 	}
