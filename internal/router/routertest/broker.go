@@ -285,7 +285,7 @@ func (b FakeBroker) Do(ctx context.Context, c verb.Call) error {
 		out.Closed, out.At = 1, s.stamp()
 		return out, nil
 	})
-	verbtest.On(on, broker.PurgeQueue, func(context.Context, *broker.QueueCommand) (broker.BulkDone, error) { panic("planted") })
+	verbtest.On(on, broker.PurgeQueue, func(context.Context, *broker.QueueCommand) (broker.Purged, error) { panic("planted") })
 	verbtest.On(on, broker.CopyQueues, func(ctx context.Context, q *broker.QueueCopies) (broker.Nothing, error) {
 		s, err := b.begin(ctx, q.Shard)
 		if err == nil {
