@@ -30,21 +30,11 @@ var streams = []string{"Events", "Backup"}
 
 // special has arguments of calls at and beyond their limits, by group and name. Arguments that are left out are zero.
 var special = map[string][][]any{
-	"Access.CreateToken": {{admin.TokenSpec{Name: "ci", Life: admin.NeverExpires}}},
-	"Access.RotateToken": {{admin.TokenName{Name: "ci"}, admin.Rotation{Life: admin.NeverExpires, Overlap: new(time.Duration(0))}}},
-	"Cluster.AddShards":  {{1 << 40}},
-	"DeadLetters.Discard": {
-		{admin.DeadSelection{Queue: "mail", Filter: admin.AllTasks()}},
-		{admin.DeadSelection{Queue: "mail", Filter: &admin.Filter{}}},
-		{admin.DeadSelection{Queue: "mail", Filter: &admin.Filter{Type: "welcome"}, TaskIDs: []string{"t1"}, Max: 7, DryRun: true,
-			Poisoned: true, Reason: "old"}},
-		{admin.DeadSelection{Queue: "mail", TaskIDs: []string{"t1"}}},
-		{admin.DeadSelection{Queue: "mail", Filter: &admin.Filter{States: []pawltype.State{"asleep"}}}},
-		{admin.DeadSelection{Queue: "mail", Filter: admin.AllTasks(), Rate: 1}},
-	},
+	"Access.CreateToken":       {{admin.TokenSpec{Name: "ci", Life: admin.NeverExpires}}},
+	"Access.RotateToken":       {{admin.TokenName{Name: "ci"}, admin.Rotation{Life: admin.NeverExpires, Overlap: new(time.Duration(0))}}},
+	"Cluster.AddShards":        {{1 << 40}},
 	"DeadLetters.List":         {{admin.Filter{States: []pawltype.State{"asleep"}}}},
 	"DeadLetters.ListPoisoned": {{admin.Filter{States: []pawltype.State{"asleep"}}}},
-	"DeadLetters.Replay":       {{admin.DeadSelection{Queue: "mail", TaskIDs: []string{"t1"}}}},
 	"Operations.Preview": {
 		{admin.OperationSpec{Filter: admin.AllTasks()}},
 		{admin.OperationSpec{Filter: &admin.Filter{}}},

@@ -436,12 +436,15 @@ func (x *experiment) run() {
 		return
 	}
 	workers = newWorkerPool(x.t, x.env...)
-	replayed, err := admin.New(x.client).DeadLetters().Replay(x.t.Context(), admin.DeadSelection{Queue: queueOf(x.layer),
-		Filter: admin.AllTasks(), Reason: "the printer works again"})
+	replay, err := admin.New(x.client).Operations().Start(x.t.Context(), admin.OperationSpec{Action: admin.ActionReplay,
+		Filter: &admin.Filter{Queue: queueOf(x.layer)}, Reason: "the printer works again"})
+	if err == nil {
+		replay, err = admin.New(x.client).Operations().Wait(x.t.Context(), replay.ID, nil)
+	}
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	x.replayed = replayed.Done
+	x.replayed = replay.Counts.Done
 	workers.kill()
 	x.drain()
 	workers.endAll()

@@ -11,7 +11,8 @@ type call struct {
 	name string // of the method
 	op   string // of the operation; "": the same
 	rpc  string // in the contract
-	// args are fields of the request in the order of the arguments: name or name=field. ?: it may be left out. Those after * are named.
+	// args are fields of the request in the order of the arguments: name or name=field. ?: it may be left out.
+	// !: it is no argument, but true. Those after * are named.
 	args    string
 	returns string // the type of the result; of a list, of its items
 	gives   string // the field of the response that has it; "": the response itself
@@ -28,7 +29,6 @@ const (
 	always repeating = iota
 	never
 	withoutVersion // if the call names no version
-	asDryRun       // if the call changes nothing
 )
 
 func (c *call) operationName() string {
@@ -63,11 +63,6 @@ var subjects = []subject{
 			"Groups dead letters by their error, most frequent first.", "queue? options:{poisoned?:boolean}?"},
 		{"list", "list_dead", "OperatorService.ListDead", "filter", "TaskInfo", "", always,
 			"Iterates over the dead letters of a queue. The filter's queue is required.", "filter:Filter&{queue:string}"},
-		{"replay", "", "OperatorService.ReplayDead", "queue * task_ids? filter? max? rate? dry_run? poisoned? reason?", "Replayed", "", asDryRun,
-			"Runs dead letters again: those in task_ids, or those that the filter selects; an empty filter selects all. rate: tasks " +
-				"per second, or a text such as \"30/m\".", "queue selection:DeadSelection&{rate?:number|string}"},
-		{"discard", "", "OperatorService.DiscardDead", "queue * task_ids? filter? max? dry_run? poisoned? reason?", "Discarded", "", asDryRun,
-			"Discards dead letters after archiving them: those in task_ids, or those that the filter selects.", "queue selection:DeadSelection"},
 	}},
 	{"Tasks", "The calls about single tasks.", []call{
 		{"list", "list_tasks", "ProducerService.ListTasks", "filter?", "TaskInfo", "", always,
@@ -83,6 +78,8 @@ var subjects = []subject{
 		{"start", "start_operation", "OperationService.StartOperation", "spec reason? * request_id?", "Operation", "operation", always,
 			"Starts an operation. request_id: a UUID; a retry with it returns the first operation again.",
 			"spec reason? options:{requestId?:string}?"},
+		{"preview", "preview_operation", "OperationService.StartOperation", "spec dry_run!", "OperationPreview", "preview", always,
+			"Returns how many tasks an operation would affect, and changes nothing.", ""},
 		{"get", "get_operation", "OperationService.GetOperation", "id=operation_id wait?", "Operation", "operation", always,
 			"Returns an operation. wait: how long to wait for it to stop running, up to 60 s.", "id=operation_id options:{wait?:Duration}?"},
 		{"list", "list_operations", "OperationService.ListOperations", "", "Operation", "", always, "Iterates over operations, newest first.",

@@ -39,6 +39,7 @@ type arg struct {
 	field    protoreflect.FieldDescriptor
 	required bool
 	named    bool   // not by position
+	fixed    bool   // it is no argument, but true in each call
 	object   string // its type in TypeScript; without a field, the members of the object are the fields
 }
 
@@ -69,6 +70,7 @@ func (c *call) parse(args string) (out []arg) {
 			named = true
 			continue
 		}
+		word, fixed := strings.CutSuffix(word, "!")
 		name, optional := strings.CutSuffix(word, "?")
 		name, object, _ := strings.Cut(name, ":")
 		name, of, renamed := strings.Cut(name, "=")
@@ -79,7 +81,7 @@ func (c *call) parse(args string) (out []arg) {
 		if field == nil && object == "" {
 			panic(fmt.Sprintf("%s: there is no field %q", c.rpc, of))
 		}
-		out = append(out, arg{name, field, !optional, named, object})
+		out = append(out, arg{name, field, !optional, named, fixed, object})
 	}
 	return out
 }

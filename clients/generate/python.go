@@ -18,7 +18,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 from pawl import _messages, _rpc
 from pawl._convert import Seconds
-from pawl._operated import DeadGroup, Discarded, Explanation, Filter, Operation, OperationSpec, Queue, QueueSettings, Replayed, Stats, WorkerInfo
+from pawl._operated import DeadGroup, Explanation, Filter, Operation, OperationPreview, OperationSpec
+from pawl._operated import Queue, QueueSettings, Stats, WorkerInfo
 from pawl.models import TaskInfo, task_info
 from pawl.v1 import explain_pb2, operation_pb2, operator_pb2, producer_pb2, stats_pb2, worker_registry_pb2
 
@@ -35,9 +36,14 @@ class _Calls:
 func python() []byte {
 	var b bytes.Buffer
 	b.WriteString(pythonHead)
+	named := map[protoreflect.Name]bool{}
 	for _, s := range subjects {
 		for i := range s.calls {
 			m := s.calls[i].method()
+			if named[m.Name()] { // another call makes it, too
+				continue
+			}
+			named[m.Name()] = true
 			fmt.Fprintf(&b, "%s = _rpc.Method(\"/%s/%s\", %s.%s)\n", s.calls[i].constant(), m.Parent().FullName(), m.Name(),
 				module(m.Output()), m.Output().Name())
 		}
@@ -106,10 +112,15 @@ func (c *call) operation(b *bytes.Buffer) {
 	params, fields := []string{"caller: _rpc.Caller"}, []string{}
 	for _, a := range c.parse(c.args) {
 		typ, _ := a.hint()
-		params = append(params, a.name+": "+typ)
 		value := a.name
-		if a.field.Name() == "request_id" {
+		switch {
+		case a.fixed:
+			value = "True"
+		case a.field.Name() == "request_id":
 			value = "str(uuid.uuid4()) if request_id is None else request_id"
+		}
+		if !a.fixed {
+			params = append(params, a.name+": "+typ)
 		}
 		fields = append(fields, fmt.Sprintf("%q: %s", a.field.Name(), value))
 	}
@@ -133,7 +144,7 @@ func (c *call) operation(b *bytes.Buffer) {
 }
 
 func (c *call) repeats() string {
-	return map[repeating]string{never: ", repeat=False", withoutVersion: ", repeat=if_version is None", asDryRun: ", repeat=dry_run"}[c.repeat]
+	return map[repeating]string{never: ", repeat=False", withoutVersion: ", repeat=if_version is None"}[c.repeat]
 }
 
 // result returns the expression for what a call returns.
@@ -170,6 +181,9 @@ func read(typ, from string) string {
 func (c *call) twins(b *bytes.Buffer) {
 	params, values, named := []string{"self"}, []string{"self._caller"}, false
 	for _, a := range c.parse(c.args) {
+		if a.fixed {
+			continue
+		}
 		typ, unset := a.hint()
 		if a.named && !named {
 			params, named = append(params, "*"), true

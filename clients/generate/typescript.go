@@ -22,7 +22,8 @@ import { milliseconds, type Duration } from "./convert.js";
 
 const typescriptTypes = `import { read, write } from "./messages.js";
 import { taskInfo, type TaskInfo } from "./models.js";
-import type { DeadGroup, DeadSelection, Discarded, Explanation, Filter, Operation, OperationSpec, PausedSubset, Queue, QueueSettings, Replayed, Stats, WorkerInfo } from "./operated.js";
+import type { DeadGroup, Explanation, Filter, Operation, OperationPreview, OperationSpec } from "./operated.js";
+import type { PausedSubset, Queue, QueueSettings, Stats, WorkerInfo } from "./operated.js";
 import { pages } from "./rpc.js";
 `
 
@@ -83,8 +84,6 @@ func (c *call) typescript(b *bytes.Buffer, use func(protoreflect.Descriptor, str
 		limits = ", { repeat: false }"
 	case withoutVersion:
 		limits = fmt.Sprintf(", { repeat: %s.ifVersion === undefined }", object)
-	case asDryRun:
-		limits = fmt.Sprintf(", { repeat: %s.dryRun === true }", object)
 	}
 	if m.Input().Fields().ByName("wait") != nil {
 		limits = fmt.Sprintf(", { wait: milliseconds(\"wait\", %s.wait ?? 0) }", object)
@@ -136,6 +135,10 @@ func (c *call) typescriptParams() (params, fields, object string) {
 			continue
 		}
 		local := camelCase(string(a.field.Name()))
+		if a.fixed {
+			fs = append(fs, local+": true")
+			continue
+		}
 		ps = append(ps, c.typescriptParam(a))
 		if a.name == local {
 			fs = append(fs, a.name)
@@ -143,7 +146,7 @@ func (c *call) typescriptParams() (params, fields, object string) {
 			fs = append(fs, local+": "+a.name)
 		}
 	}
-	if c.method().Input().Fields().ByName("request_id") != nil {
+	if object != "" && c.method().Input().Fields().ByName("request_id") != nil {
 		fs = append(fs, fmt.Sprintf("requestId: %s.requestId ?? randomUUID()", object))
 	}
 	return strings.Join(ps, ", "), strings.Join(fs, ", "), object

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,10 +28,12 @@ payload could not be read. Without --queue they cover all queues.`,
 		newDLQBulk(a, deadVerb{use: "replay", done: "replayed", like: []string{"retry", "requeue", "redrive"},
 			short:  "Put dead letters back into their queue",
 			long:   "Put dead letters back into their queue with fresh attempts. They keep id, idempotency key and attempt log.",
-			action: admin.ActionReplay, do: admin.DeadLetters.Replay, one: retryOne}),
+			action: admin.ActionReplay, one: admin.Tasks.Retry}),
 		newDLQBulk(a, deadVerb{use: "discard", done: "discarded", like: []string{"purge", "delete", "rm"}, short: "Discard dead letters",
 			long:   "Discard dead letters. Each is written to the archive first; \"pawl dlq archive restore\" restores it.",
-			action: admin.ActionDiscard, do: admin.DeadLetters.Discard, one: discardOne}),
+			action: admin.ActionDiscard, one: func(tasks admin.Tasks, ctx context.Context, id string) (*pawltype.Task, error) {
+				return tasks.Discard(ctx, id, a.Reason)
+			}}),
 		newArchive(a))
 }
 
@@ -203,27 +204,12 @@ func newDLQShow(a *app) *cobra.Command {
 	return cmd
 }
 
-// deadVerb is replay or discard: a call for tasks by id, an operation for a filter.
+// deadVerb is replay or discard: an operation for a filter, a call for each task by id.
 type deadVerb struct {
 	use, done, short, long string
 	like                   []string // what people call it
 	action                 admin.Action
-	do                     func(admin.DeadLetters, context.Context, admin.DeadSelection) (admin.DeadCount, error)
-	// one tries again with a task that do has left as it was, and returns why that is refused.
-	one func(context.Context, admin.Client, admin.DeadSelection, string) error
-}
-
-func retryOne(ctx context.Context, c admin.Client, _ admin.DeadSelection, id string) error {
-	_, err := c.Tasks().Retry(ctx, id)
-	return err
-}
-
-func discardOne(ctx context.Context, c admin.Client, s admin.DeadSelection, id string) error {
-	s.TaskIDs = []string{id}
-	if n, err := c.DeadLetters().Discard(ctx, s); err != nil || n.Done == 1 {
-		return err
-	}
-	return fmt.Errorf("task %q: another call was faster", id)
+	one                    func(tasks admin.Tasks, ctx context.Context, id string) (*pawltype.Task, error)
 }
 
 func newDLQBulk(a *app, v deadVerb) *cobra.Command {
@@ -270,75 +256,45 @@ background even if this command is interrupted: see "pawl operation". ` + cli.Fi
 			}
 			return a.operate(cmd.Context(), client, admin.OperationSpec{Action: v.action, Filter: &f}, &flags, v.done)
 		}
-		selections, err := a.selectIDs(cmd.Context(), client, admin.DeadSelection{Poisoned: poisoned, Reason: a.Reason}, args)
-		if err != nil {
-			return err
+		want := pawltype.StateDead
+		if poisoned {
+			want = pawltype.StatePoisoned
 		}
-		return a.eachSelection(cmd.Context(), client, v, selections, flags.DryRun)
+		return a.eachDead(cmd.Context(), client, v, args, want, flags.DryRun)
 	})
 	return cmd
 }
 
-// selectIDs looks up the queue of each task.
-func (a *app) selectIDs(ctx context.Context, client *pawl.Client, base admin.DeadSelection, ids []string) ([]admin.DeadSelection, error) {
-	byQueue := map[string][]string{}
-	for _, id := range ids {
-		t, err := a.taskOf(ctx, client, id)
+// eachDead replays or discards tasks by id, or with dryRun counts them. It begins only if all of them are in the state
+// that is wanted, and returns why others are left as they are.
+func (a *app) eachDead(ctx context.Context, client *pawl.Client, v deadVerb, args []string, want pawltype.State, dryRun bool) error {
+	ids := make([]string, len(args))
+	for i, arg := range args {
+		t, err := a.taskOf(ctx, client, arg)
 		if err != nil {
-			return nil, err
-		}
-		want := pawltype.StateDead
-		if base.Poisoned {
-			want = pawltype.StatePoisoned
+			return err
 		}
 		if t.State != want {
-			return nil, fmt.Errorf("task %q is %s, not %s", id, t.State, want)
+			return fmt.Errorf("task %q is %s, not %s", arg, t.State, want)
 		}
-		byQueue[t.Queue] = append(byQueue[t.Queue], t.ID)
+		ids[i] = t.ID
 	}
-	var out []admin.DeadSelection
-	for _, name := range slices.Sorted(maps.Keys(byQueue)) {
-		for part := range slices.Chunk(byQueue[name], 1000) {
-			s := base
-			s.Queue, s.TaskIDs = name, part
-			out = append(out, s)
-		}
-	}
-	return out, nil
-}
-
-// eachSelection replays or discards the selected tasks, or with dryRun counts them. It returns why others were left as they are.
-func (a *app) eachSelection(ctx context.Context, client *pawl.Client, v deadVerb, selections []admin.DeadSelection, dryRun bool) error {
-	result := cli.CountView{DryRun: dryRun}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	result := cli.CountView{Matched: int64(len(ids)), DryRun: dryRun}
 	var refused error
-	for _, s := range selections {
-		s.DryRun = dryRun
-		n, err := v.do(a.Admin(client).DeadLetters(), ctx, s)
-		result.Matched, result.Done = result.Matched+n.Matched, result.Done+n.Done
-		if err == nil && !dryRun && n.Done < int64(len(s.TaskIDs)) {
-			err = a.eachLeft(ctx, client, v, s, &result.Done, &refused)
+	for _, id := range ids {
+		if dryRun {
+			break
 		}
-		if err != nil {
+		switch _, err := v.one(a.Admin(client).Tasks(), ctx, id); {
+		case err == nil:
+			result.Done++
+		case errors.Is(err, pawltype.ErrNotFound), errors.Is(err, pawltype.ErrWrongState):
+			refused = errors.Join(refused, err)
+		default:
 			return errors.Join(refused, fmt.Errorf("%d %s: %w", result.Done, v.done, err))
 		}
 	}
 	return errors.Join(a.printCount(result, "task", v.done), refused)
-}
-
-// eachLeft tries again with those of the selected tasks that are still dead letters, and adds up why they are refused.
-func (a *app) eachLeft(ctx context.Context, client *pawl.Client, v deadVerb, s admin.DeadSelection, done *int64, refused *error) error {
-	for _, id := range s.TaskIDs {
-		switch t, err := client.Task(ctx, id); {
-		case errors.Is(err, pawltype.ErrNotFound) || err == nil && t.State != pawltype.StateDead && t.State != pawltype.StatePoisoned:
-			continue
-		case err != nil:
-			return err
-		}
-		if err := v.one(ctx, a.Admin(client), s, id); err == nil {
-			*done++
-		} else {
-			*refused = errors.Join(*refused, err)
-		}
-	}
-	return nil
 }

@@ -24,8 +24,12 @@ func TestFilesArePrivate(t *testing.T) {
 	s := startServer(t, node.Config{Dir: at("data")})
 	s.dead("q")
 	// to the archive
-	if _, err := admin.New(s.client).DeadLetters().Discard(t.Context(), admin.DeadSelection{Queue: "q",
-		Filter: admin.AllTasks()}); err != nil {
+	o, err := admin.New(s.client).Operations().Start(t.Context(), admin.OperationSpec{Action: admin.ActionDiscard,
+		Filter: &admin.Filter{Queue: "q"}})
+	if err == nil {
+		_, err = admin.New(s.client).Operations().Wait(t.Context(), o.ID, nil)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.client.Enqueue(t.Context(), pawl.RawTask{Type: "job"}); err != nil {

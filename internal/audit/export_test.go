@@ -75,7 +75,7 @@ func TestExportInOrder(t *testing.T) {
 // An entry that is amended during or after its export is exported again.
 func TestAmendedEntriesAreExportedAgain(t *testing.T) {
 	s := newShard(t)
-	many := Entry{Action: task.DeadReplayed, By: task.Author{Name: "x"}, Call: 7, Tasks: 2}
+	many := Entry{Action: task.QueuePurged, By: task.Author{Name: "x"}, Call: 7, Tasks: 2}
 	s.some(1)
 	s.append(many)
 	b := s.batch(10)
@@ -98,7 +98,7 @@ func TestAmendedEntriesAreExportedAgain(t *testing.T) {
 // An entry that was exported, and is amended while later ones of other namespaces are, is exported again.
 func TestAmendedEntriesBeforeABatchAreExportedAgain(t *testing.T) {
 	s := newShard(t)
-	many := Entry{Action: task.DeadReplayed, By: task.Author{Name: "x"}, Call: 7, Tasks: 2}
+	many := Entry{Action: task.QueuePurged, By: task.Author{Name: "x"}, Call: 7, Tasks: 2}
 	s.append(many)
 	s.exported(s.batch(10))
 	s.append(Entry{Action: task.QueuePut, Namespace: "b", By: task.Author{Name: "y"}})

@@ -683,10 +683,6 @@ func TestDiscardWaitsForTheArchive(t *testing.T) {
 			err := operateTask(ctx, w.Broker, Discard, id)
 			return err
 		},
-		"DiscardDead": func(w *world, _ task.ID, state task.State) error {
-			_, err := DiscardDead.Call(ctx, w, OnDead{OnShard{one, ns}, Selection{Queue: "a", State: state}})
-			return err
-		},
 		"an operation": func(w *world, _ task.ID, state task.State) error {
 			_, err := RunStep.Call(ctx, w, StepOrder{OnShard{one, ns}, StepCall{Operation: task.NewID(one, 1, uint64(state)), Step: 1,
 				Action: task.Discard, Filter: Filter{States: []task.State{state}}, Count: 10}})
@@ -744,53 +740,6 @@ func TestOnlyDeadLettersAreArchived(t *testing.T) {
 			if out, err := RunStep.Call(context.Background(), w, StepOrder{OnShard{one, ns}, c}); err == nil {
 				t.Errorf("%s was accepted: %+v", what, out)
 			}
-		}
-	})
-}
-
-func TestReplayByFilter(t *testing.T) {
-	inWorld(t, func(w *world) {
-		for i := range 12 {
-			w.enqueue(task.Spec{Queue: "a", MaxAttempts: 1})
-			claimed := <-w.claim(context.Background(), call("a"), 0)
-			w.settle(Settle{Verb: Fail, Hold: hold(claimed[0]), Fail: Failing{Failure: Failure{Message: fmt.Sprintf("cause %d", i%2)}}})
-		}
-		s := Selection{Queue: "a", State: task.Dead, Filter: Filter{Error: "cause 1"}, DryRun: true}
-		out, err := ReplayDead.Call(context.Background(), w, OnDead{OnShard{one, ns}, s})
-		if err != nil || out.Matched != 6 || out.Done != 0 {
-			t.Fatalf("dry run: %d matched, %d done, %v, want 6 and 0", out.Matched, out.Done, err)
-		}
-		all := Selection{Queue: "b", State: task.Dead}
-		for range 3 {
-			w.deadLetter(task.Spec{Queue: "b"}, Failing{Action: FailDead})
-		}
-		out, err = ReplayDead.Call(context.Background(), w, OnDead{OnShard{one, ns}, all})
-		if err != nil || out.Matched != 3 || out.Done != 3 {
-			t.Fatalf("replay of all: %d matched, %d done, %v, want 3 and 3", out.Matched, out.Done, err)
-		}
-		for range 3 {
-			if got := <-w.claim(context.Background(), call("b"), 0); len(got) != 1 {
-				t.Error("a task replayed without a rate was not ready immediately")
-			}
-		}
-		s.DryRun, s.Max, s.Rate = false, 4, 2
-		out, err = ReplayDead.Call(context.Background(), w, OnDead{OnShard{one, ns}, s})
-		if err != nil || out.Matched != 4 || out.Done != 4 {
-			t.Fatalf("replay with a maximum: %d matched, %d done, %v, want 4 and 4", out.Matched, out.Done, err)
-		}
-		began := time.Now()
-		for i := range 4 { // two a second
-			if got := <-w.claim(context.Background(), call("a"), time.Minute); len(got) != 1 ||
-				time.Since(began).Round(100*time.Millisecond) != time.Duration(i)*500*time.Millisecond {
-				t.Fatalf("replayed task %d was claimed after %s: %v", i, time.Since(began), got)
-			}
-		}
-		out, err = DiscardDead.Call(context.Background(), w, OnDead{OnShard{one, ns}, Selection{Queue: "a", State: task.Dead}})
-		if err != nil || out.Matched != 8 || out.Done != 8 {
-			t.Fatalf("DiscardDead: %d matched, %d done, %v, want 8 and 8", out.Matched, out.Done, err)
-		}
-		if tasks := w.archived("a"); len(tasks) != 8 {
-			t.Errorf("got %d archived tasks, want 8", len(tasks))
 		}
 	})
 }
@@ -912,7 +861,7 @@ func TestCallsThatAreNotRepeatable(t *testing.T) {
 		}
 	}
 	slices.Sort(once)
-	if want := []string{"discard-dead", "operate", "purge", "replay"}; !slices.Equal(once, want) {
+	if want := []string{"operate", "purge"}; !slices.Equal(once, want) {
 		t.Errorf("calls that must not be repeated: %q, want %q", once, want)
 	}
 }

@@ -35,7 +35,7 @@ func TestPurgeEndsWithTheTasksOfItsStart(t *testing.T) {
 		// The first round waits for the followers while a task is enqueued, which then runs before the purge's second round.
 		all := func(*pb.Message) bool { return true }
 		g.loses.Store(&all)
-		purged, late := make(chan BulkDone, 1), make(chan task.ID, 1)
+		purged, late := make(chan Purged, 1), make(chan task.ID, 1)
 		go func() {
 			done, err := PurgeQueue.Call(ctx, leader, QueueCommand{OnQueue: OnQueue{OnShard{one, ns}, "a"}})
 			if err != nil {

@@ -2,9 +2,10 @@ package broker
 
 import (
 	"context"
-	"time"
+	"math/rand/v2"
 
 	"github.com/pawlq/pawl/internal/engine"
+	"github.com/pawlq/pawl/internal/engine/actions"
 	"github.com/pawlq/pawl/internal/engine/cache"
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/engine/unique"
@@ -13,7 +14,7 @@ import (
 	"github.com/pawlq/pawl/internal/verb"
 )
 
-// chunk bounds the tasks that one round of a bulk call changes, so that other calls are not held up.
+// chunk bounds the tasks that one round of the archive or of an erased namespace changes, so that other calls are not held up.
 const chunk = 500
 
 // purgeChunk bounds the tasks that one round of a purge discards: about 2 ms of work.
@@ -121,20 +122,20 @@ type QueueCommand struct {
 	Authored
 }
 
-// BulkDone counts the tasks that a bulk call matched and changed. The counts are valid even if there is an error.
-type BulkDone struct {
-	Matched, Done int64
+// Purged counts the tasks that a purge has discarded, also if it ends with an error.
+type Purged struct {
+	Done int64
 	Stamped
 }
 
 // PurgeQueue discards the tasks of a queue that are waiting at the time of the call.
-var PurgeQueue = onReplica(verb.Rule{Name: "purge"}, func(ctx context.Context, r *replica, q *QueueCommand) (out BulkDone, err error) {
+var PurgeQueue = onReplica(verb.Rule{Name: "purge"}, func(ctx context.Context, r *replica, q *QueueCommand) (out Purged, err error) {
 	type step struct {
 		n int
 		engine.Purging
 	}
 	var s step
-	of := newBulk(q.By, task.QueuePurged, q.Queue, nil)
+	of := actions.Bulk{By: q.By, Action: task.QueuePurged, Call: rand.Uint64(), Queue: q.Queue} // one audit entry for all rounds
 	for !s.Done {
 		last := s.Purging // the function may still run after change has returned, if the outcome is unknown
 		s, out.At, err = change(ctx, r, func(round *engine.Round) (done step, err error) {
@@ -176,55 +177,6 @@ var GroupDead = onReplica(verb.Rule{Name: "dead-groups", Idempotent: true}, func
 	return out, err
 })
 
-// OnDead is an operator's call on selected dead letters or poisoned tasks of a shard.
-type OnDead struct {
-	OnShard
-	Selection Selection
-}
-
-// ReplayDead puts the selected tasks back into their queue. They keep their id, key and attempt log.
-var ReplayDead = onReplica(verb.Rule{Name: "replay"}, func(ctx context.Context, r *replica, q *OnDead) (BulkDone, error) {
-	ns, s := q.Namespace, &q.Selection
-	of := newBulk(s.By, task.DeadReplayed, s.Queue, s.facts())
-	return r.bulk(ctx, ns, s, func(views []*View, done int64) (int64, Stamp, error) {
-		return withQueues(ctx, r, ns, []string{s.Queue}, func(round *engine.Round) (n int64, err error) {
-			warm(round, ns, views)
-			for i, v := range views {
-				delay := time.Duration(0)
-				if s.Rate > 0 {
-					delay = time.Duration(float64(done+int64(i)) / s.Rate * float64(time.Second))
-				}
-				if engine.Retry(round, ns, v.ID, delay) == nil { // refused if another call got there first, or another task has its unique key
-					n++
-				}
-			}
-			of.Record(round, ns, n)
-			return n, nil
-		})
-	})
-})
-
-// DiscardDead drops the selected tasks. Each is archived first.
-var DiscardDead = onReplica(verb.Rule{Name: "discard-dead"}, func(ctx context.Context, r *replica, q *OnDead) (BulkDone, error) {
-	ns, s := q.Namespace, &q.Selection
-	of := newBulk(s.By, task.DeadDiscarded, s.Queue, s.facts())
-	return r.bulk(ctx, ns, s, func(views []*View, _ int64) (int64, Stamp, error) {
-		if err := r.b.archiveDead(ns, causeDiscard, views); err != nil {
-			return 0, Stamp{}, err
-		}
-		return change(ctx, r, func(round *engine.Round) (n int64, err error) {
-			warm(round, ns, views)
-			for _, v := range views {
-				if engine.Discard(round, ns, v.ID, v.Exec.EndedAt) == nil {
-					n++
-				}
-			}
-			of.Record(round, ns, n)
-			return n, nil
-		})
-	})
-})
-
 // warm reads the states of tasks that are about to change.
 func warm(round *engine.Round, ns string, views []*View) {
 	ids := make([]task.ID, len(views))
@@ -232,61 +184,4 @@ func warm(round *engine.Round, ns string, views []*View) {
 		ids[i] = v.ID
 	}
 	round.Warm(ns, ids)
-}
-
-// bulk calls do for all selected tasks, newest first, a chunk at a time. done is how many tasks were done before.
-func (r *replica) bulk(ctx context.Context, ns string, s *Selection, do func(views []*View, done int64) (int64, Stamp,
-	error)) (out BulkDone, err error) {
-	pages := r.pages(ns, s)
-	for {
-		views, last, at, err := pages(ctx)
-		out.At = at
-		if err != nil {
-			return out, partlyDone(err, out.Done)
-		}
-		if s.Max > 0 {
-			views = views[:min(int64(len(views)), s.Max-out.Matched)]
-		}
-		out.Matched += int64(len(views))
-		if len(views) > 0 && !s.DryRun {
-			n, at, err := do(views, out.Done)
-			out.At = at
-			if err != nil {
-				return out, partlyDone(err, out.Done)
-			}
-			out.Done += n
-		}
-		if last || s.Max > 0 && out.Matched >= s.Max {
-			return out, nil
-		}
-	}
-}
-
-// pages returns a function that reads the selected tasks a chunk at a time.
-func (r *replica) pages(ns string, s *Selection) func(context.Context) (views []*View, last bool, at Stamp, err error) {
-	if s.IDs != nil {
-		return func(ctx context.Context) ([]*View, bool, Stamp, error) { return r.byID(ctx, ns, s) }
-	}
-	f := s.Filter
-	f.Queue, f.States = s.Queue, []task.State{s.State}
-	var cursor []byte
-	return func(ctx context.Context) ([]*View, bool, Stamp, error) {
-		f.Within = task.ScopeOf(ctx).Queues
-		p, at, err := read(ctx, r, func(from store.Reader) (Page, error) { return query.List(from, ns, f, cursor, chunk) })
-		cursor = p.Next
-		return p.Tasks, cursor == nil, at, err
-	}
-}
-
-// byID reads the named tasks that are in the selected queue and state.
-func (r *replica) byID(ctx context.Context, ns string, s *Selection) ([]*View, bool, Stamp, error) {
-	views, at, err := read(ctx, r, func(from store.Reader) (views []*View, err error) {
-		for _, id := range s.IDs {
-			if v, err := query.Show(from, ns, id); err == nil && v.Exec.State == s.State && v.Queue == s.Queue {
-				views = append(views, v)
-			}
-		}
-		return views, nil
-	})
-	return views, true, at, err
 }

@@ -73,10 +73,6 @@ func TestFiltersRespectScope(t *testing.T) {
 				out, err := GroupDead.Call(ctx, w, DeadOf{OnQueue{OnShard: at}, task.Dead})
 				return int64(len(out.Groups)), err
 			}},
-			{"a replay", func(ctx context.Context) (int64, error) {
-				out, err := ReplayDead.Call(ctx, w, OnDead{at, Selection{State: task.Dead, DryRun: true}})
-				return out.Matched, err
-			}},
 			{"a count of matches", func(ctx context.Context) (int64, error) {
 				out, err := CountMatches.Call(ctx, w, MatchCount{OnShard: at, Filter: ready})
 				return out.Matches.Count, err

@@ -87,7 +87,7 @@ func (c *TaskCommand) act() (task.Action, func(*engine.Round) error) {
 		}
 		return task.TaskCancelled, func(r *engine.Round) error { return engine.Cancel(r, ns, id) }
 	case Retry:
-		return task.TaskRetried, func(r *engine.Round) error { return engine.Retry(r, ns, id, 0) }
+		return task.TaskRetried, func(r *engine.Round) error { return engine.Retry(r, ns, id) }
 	case RunNow:
 		return task.TaskRunNow, func(r *engine.Round) error { return engine.RunNow(r, ns, id) }
 	case Discard:

@@ -102,18 +102,6 @@ type Settled struct {
 	Err        error
 }
 
-// Selection names dead letters or poisoned tasks of a queue, either by ids or by a filter.
-type Selection struct {
-	Queue  string
-	State  task.State // Dead or Poisoned
-	IDs    []task.ID
-	Filter Filter
-	Max    int64   // 0: all that match
-	Rate   float64 // of a replay: tasks that become due per second; 0: all immediately
-	DryRun bool
-	By     task.Author // of the call
-}
-
 // MergeGroups merges the lists of several shards, the largest group first.
 func MergeGroups(lists ...[]Group) []Group { return query.MergeGroups(lists...) }
 

@@ -18,9 +18,8 @@ const (
 	DefaultPage = 100  // items of a list
 	MaxPage     = 1000 // items of a list
 
-	MaxSettle   = 1000 // items of one request that acks, fails, extends or releases
-	MaxSelected = 1000 // tasks that a bulk call may name by id
-	MaxRate     = 1e6  // tasks a second, of a bulk call
+	MaxSettle = 1000 // items of one request that acks, fails, extends or releases
+	MaxRate   = 1e6  // tasks a second, of an operation
 
 	MaxAttempts = 1000 // that a task may be given
 

@@ -189,7 +189,7 @@ func TestRetentionAfterReplay(t *testing.T) {
 	}
 	w.settle(a.ID, false, nil)
 	w.Pass(keep / 2)
-	must(w, func(r *Round) (struct{}, error) { return struct{}{}, Retry(r, "default", a.ID, 0) })
+	must(w, func(r *Round) (struct{}, error) { return struct{}{}, Retry(r, "default", a.ID) })
 	w.settle(a.ID, true, nil)
 	w.mustHaveRows("ended twice", schema.OnForget, []task.ID{a.ID}, []task.ID{a.ID})
 	w.Pass(keep / 2)

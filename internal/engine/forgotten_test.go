@@ -253,7 +253,7 @@ func forgetSome(t *testing.T, seed uint64) (rows []string) {
 		case 1:
 			must(w, func(r *Round) (Settled, error) { return Fail(r, h, FailRequest{Action: FailDead}) })
 			if rng.IntN(2) == 0 { // so that it may end twice in a second
-				must(w, func(r *Round) (struct{}, error) { return struct{}{}, Retry(r, "default", c.ID, 0) })
+				must(w, func(r *Round) (struct{}, error) { return struct{}{}, Retry(r, "default", c.ID) })
 			}
 		case 2:
 			must(w, func(r *Round) (Settled, error) { return Ack(r, h, schema.Result{Data: []byte("1")}) })

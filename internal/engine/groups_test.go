@@ -107,7 +107,7 @@ func (s *shards) step() string {
 	case 6:
 		return s.onTask(w, "cancel", engine.Cancel)
 	case 7, 8:
-		return s.onTask(w, "replay", func(r *engine.Round, ns string, id task.ID) error { return engine.Retry(r, ns, id, 0) })
+		return s.onTask(w, "replay", func(r *engine.Round, ns string, id task.ID) error { return engine.Retry(r, ns, id) })
 	case 9, 10, 11:
 		return s.carry(w, s.rng.IntN(3) > 0)
 	}

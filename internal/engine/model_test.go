@@ -710,7 +710,7 @@ func (d *duel) retryStep() string {
 	if t == nil {
 		return "nothing to replay"
 	}
-	err := d.operate(task.TaskRetried, t, true, func(r *engine.Round) error { return engine.Retry(r, "default", t.id, 0) })
+	err := d.operate(task.TaskRetried, t, true, func(r *engine.Round) error { return engine.Retry(r, "default", t.id) })
 	if t.unique != nil {
 		if holder, _ := d.m.keyOf(t); holder != nil && holder != t {
 			d.refused(err, task.ErrWrongState, holder)

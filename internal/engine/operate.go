@@ -12,12 +12,12 @@ import (
 )
 
 // Retry replays an ended task that did not succeed, with fresh attempts, and starts the next attempt of a retrying one
-// now. The task keeps its id, idempotency key and attempt log. A delay postpones it.
+// now. The task keeps its id, idempotency key and attempt log.
 //
 // A task whose unique key has passed to another task, or that was moved to another queue, is refused with
 // task.ErrWrongState, which names the other task. So is one whose unique key may have passed to a task in another
 // shard.
-func Retry(r *Round, ns string, id task.ID, delay time.Duration) error {
+func Retry(r *Round, ns string, id task.ID) error {
 	from, err := r.Exec(ns, id)
 	if err != nil {
 		return err
@@ -54,13 +54,8 @@ func Retry(r *Round, ns string, id task.ID, delay time.Duration) error {
 		to.EndedAt, to.KeptUntil, to.Reason, to.ExpiresAt, to.Print = 0, 0, "", 0, 0
 		to.Links = to.Links.NextRevision()
 	}
-	to.RunAt = r.now.Add(delay)
-	switch {
-	case delay <= 0:
-		r.MakeReady(to)
-	case from.State.Ended():
-		to.State = task.Scheduled
-	}
+	to.RunAt = r.now
+	r.MakeReady(to)
 	c.Move()
 	if from.State.Ended() && to.Links.Member() {
 		c.notifyLinked(schema.Result{})

@@ -100,7 +100,7 @@ func TestVerbsOnMissingTasks(t *testing.T) {
 	for verb, call := range map[string]func(r *Round) error{
 		"cancel":      func(r *Round) error { return Cancel(r, "default", id) },
 		"cancel once": func(r *Round) error { return CancelOnce(r, "default", id, task.ID{15: 9}) },
-		"retry":       func(r *Round) error { return Retry(r, "default", id, 0) },
+		"retry":       func(r *Round) error { return Retry(r, "default", id) },
 		"discard":     func(r *Round) error { return Discard(r, "default", id, w.Now) },
 		"update":      func(r *Round) error { return Update(r, "default", id, Edit{Priority: task.High}) },
 		"within":      func(r *Round) error { return TaskWithin(r, task.Scope{Queues: []string{"other"}}, "default", id) },

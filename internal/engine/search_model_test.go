@@ -169,7 +169,7 @@ func (l *lottery) operate() {
 		case 1:
 			return struct{}{}, engine.Discard(r, "default", id, x.EndedAt)
 		case 2:
-			return struct{}{}, engine.Retry(r, "default", id, time.Duration(l.rng.IntN(100))*time.Second)
+			return struct{}{}, engine.Retry(r, "default", id)
 		}
 		return struct{}{}, engine.RunNow(r, "default", id)
 	})

@@ -338,7 +338,7 @@ func (s *story) operate(r *engine.Round, d *datadriven.TestData, id task.ID) (do
 	case "cancel":
 		return func() error { return engine.Cancel(r, "default", id) }, task.TaskCancelled
 	case "retry":
-		return func() error { return engine.Retry(r, "default", id, duration(arg(d, "delay"))) }, task.TaskRetried
+		return func() error { return engine.Retry(r, "default", id) }, task.TaskRetried
 	case "run-now":
 		return func() error { return engine.RunNow(r, "default", id) }, task.TaskRunNow
 	case "discard":

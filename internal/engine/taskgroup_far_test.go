@@ -100,7 +100,7 @@ func TestCancelArrivesAgain(t *testing.T) {
 			cancel := func(message byte) task.State {
 				return do(func(r *engine.Round) error { return engine.CancelOnce(r, "default", a.ID, task.ID{15: message}) })
 			}
-			retry := func(r *engine.Round) error { return engine.Retry(r, "default", a.ID, 0) }
+			retry := func(r *engine.Round) error { return engine.Retry(r, "default", a.ID) }
 			do(func(r *engine.Round) error { return end(r, a.ID) })
 			if got := cancel(1); !got.Ended() {
 				t.Fatalf("after the message the task is %s", got)

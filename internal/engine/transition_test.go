@@ -119,7 +119,7 @@ func TestTransitions(t *testing.T) {
 	if len(w.lastOf(a.ID)) != 1 || w.Last.Transitions[0].To.State != task.Dead {
 		t.Errorf("a lost lease: got %q, want one transition to a dead letter", w.lastOf(a.ID))
 	}
-	_, _ = Run(w, func(r *Round) (any, error) { return nil, Retry(r, "default", a.ID, 0) })
+	_, _ = Run(w, func(r *Round) (any, error) { return nil, Retry(r, "default", a.ID) })
 	expect("replay", "dead -> ready, attempt 3, replayed")
 	h = claim()
 	_, _ = Run(w, func(r *Round) (Settled, error) { return Release(r, h, time.Minute) })

@@ -36,7 +36,7 @@ var mayBeEmpty = map[string]string{
 	"worker": noWorker, "host": noWorker, "version": noWorker, "instance": noWorker,
 	"types": asList, "kinds": asList, "states": asList, "WebhookService/AddWebhook queues": asList, "WebhookService/SetWebhook queues": asList,
 	"MarkerService/AddMarker queues": asList, "events": asList, "tags": asList, "headers": asList, "keys": asList, "breakers": asList,
-	"task_ids": "without ids, a filter is required", "shards": "without shards, parts is required",
+	"shards": "without shards, parts is required",
 }
 
 // streams are requests of the rpcs that goodCalls leaves out.

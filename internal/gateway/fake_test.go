@@ -563,34 +563,6 @@ func (f *fake) lose(id task.ID, reason string) {
 	}
 }
 
-func (f *fake) selected(s broker.Selection) (list []*fakeTask) {
-	for id, t := range f.tasks {
-		if t.view.Queue == s.Queue && t.view.Exec.State == s.State && (s.IDs == nil || slices.Contains(s.IDs, id)) {
-			list = append(list, t)
-		}
-	}
-	return list
-}
-
-func (f *fake) bulk(q broker.OnDead, to task.State) (out broker.BulkDone, err error) {
-	if err := f.begin(q.Shard); err != nil {
-		return out, err
-	}
-	defer f.mu.Unlock()
-	out.At = f.stamp(q.Shard)
-	for _, t := range f.selected(q.Selection) {
-		out.Matched++
-		if q.Selection.DryRun {
-			continue
-		}
-		x := *t.view.Exec
-		x.State = to
-		t.view.Exec = &x
-		out.Done++
-	}
-	return out, nil
-}
-
 func (f *fake) Leader(context.Context, uint32) (node, term, index uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -36,7 +36,7 @@ func (f *fake) answerQueues() {
 		out.Info, out.At, err = f.Queue(ctx, q.Shard, q.Namespace, q.Queue)
 		return out, err
 	})
-	verbtest.On(f.answers, broker.PurgeQueue, func(ctx context.Context, q broker.QueueCommand) (out broker.BulkDone, err error) {
+	verbtest.On(f.answers, broker.PurgeQueue, func(ctx context.Context, q broker.QueueCommand) (out broker.Purged, err error) {
 		out.Done, out.At, err = f.Purge(ctx, q.By, q.Shard, q.Namespace, q.Queue)
 		return out, err
 	})
@@ -49,12 +49,6 @@ func (f *fake) answerQueues() {
 		return out, err
 	})
 	verbtest.On(f.answers, broker.GroupDead, f.groupDead)
-	verbtest.On(f.answers, broker.ReplayDead, func(_ context.Context, q broker.OnDead) (broker.BulkDone, error) {
-		return f.bulk(q, task.Ready)
-	})
-	verbtest.On(f.answers, broker.DiscardDead, func(_ context.Context, q broker.OnDead) (broker.BulkDone, error) {
-		return f.bulk(q, task.Discarded)
-	})
 	verbtest.On(f.answers, broker.OperateTask, func(_ context.Context, q broker.TaskCommand) (out broker.Shown[*broker.View], err error) {
 		out.View, out.At, err = f.command(q)
 		return out, err

@@ -216,8 +216,6 @@ var goodCalls = map[string]string{
 	"OperatorService/ListDead":             `{"filter":{"queue":"mail"}}`,
 	"OperatorService/ListPoisoned":         `{"filter":{"queue":"mail"}}`,
 	"OperatorService/GroupDead":            `{"queue":"mail"}`,
-	"OperatorService/ReplayDead":           `{"queue":"mail","filter":{}}`,
-	"OperatorService/DiscardDead":          `{"queue":"mail","filter":{}}`,
 	"OperatorService/RetryTask":            `{"task_id":"$failed"}`,
 	"OperatorService/RunTaskNow":           `{"task_id":"$later"}`,
 	"OperatorService/DiscardTask":          `{"task_id":"$ready"}`,
@@ -269,8 +267,6 @@ var moreCalls = [][2]string{
 	{"OperationService/StartOperation", `{"spec":{"action":"ACTION_MOVE","filter":{"queue":"mail"},"to_queue":"sms","max":9,"canary":1,` +
 		`"rate":0.5}}`},
 	{"OperationService/GetOperation", `{"operation_id":"$operation"}`},
-	{"OperatorService/ReplayDead", `{"queue":"mail","task_ids":["$failed"],"dry_run":true}`},
-	{"OperatorService/DiscardDead", `{"queue":"mail","filter":{},"poisoned":true,"max":1,"dry_run":true}`},
 	{"OperatorService/GroupDead", `{"poisoned":true}`},
 	{"OperatorService/PutQueue", `{"queue":"mail","settings":{"keys":{"a":{"max_running":1},"b":{"max_running":2},"c":{"rate":{"limit":3,` +
 		`"period":"1s","burst":4}}},"breakers":{"t":{"failure_rate":40},"u":{"off":true},"v":{"probes":9}},"breaker":{"failure_rate":50},` +

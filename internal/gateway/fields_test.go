@@ -269,7 +269,7 @@ var drawn = regexp.MustCompile(`"(Hash|Entropy)":(\[[0-9,]*\]|[0-9]+)`)
 // statistics, which depend on the clock (TestREST, TestKEDA), what says the same again, and what is refused there.
 var heldElsewhere = regexp.MustCompile(`(^StatsService/.*| cursor|Service/List(Tokens|Namespaces|Webhooks) limit` +
 	`|ListTokens all_namespaces| secret|SpreadQueue (parts|shards)` +
-	`|(ListDead|ListPoisoned|ReplayDead|DiscardDead) filter.states|(ReplayDead|DiscardDead) filter.queue|per_key.weight|settings.breaker.off` +
+	`|(ListDead|ListPoisoned) filter.states|per_key.weight|settings.breaker.off` +
 	`|PutSchedule spec.task.(delay|run_at|idempotency_key|idempotency_ttl|request_id|group_id)|on_[a-z]+.request_id` +
 	`|(CreateGroup|AddGroupTasks) [a-z_]+.group_id)$`)
 
@@ -277,8 +277,6 @@ var heldElsewhere = regexp.MustCompile(`(^StatsService/.*| cursor|Service/List(T
 var beside = map[string]string{
 	"OperationService/StartOperation spec.to_queue": `{"spec":{"action":"ACTION_MOVE","filter":{"queue":"mail"},"to_queue":"sms"}}`,
 	"OperationService/StartOperation spec.priority": `{"spec":{"action":"ACTION_SET_PRIORITY","filter":{},"priority":"PRIORITY_HIGH"}}`,
-	"OperatorService/ReplayDead task_ids":           `{"queue":"mail","task_ids":["$failed"]}`,
-	"OperatorService/DiscardDead task_ids":          `{"queue":"mail","task_ids":["$failed"]}`,
 	"ScheduleService/PutSchedule spec.every":        `{"spec":{"name":"s","every":"3600s","task":{"type":"a"}}}`,
 	"WorkerService/Claim order":                     `{"queues":[{"queue":"mail","weight":1}]}`,
 	"WorkerService/Claim queues.weight":             `{"queues":[{"queue":"mail","weight":1}]}`,

@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -890,50 +889,6 @@ func TestRefusedUpdatesAreStamped(t *testing.T) {
 	_, err := g.services.producer.UpdateTask(ctx, &pawlv1.UpdateTaskRequest{TaskId: f.inOrder(3)[0].view.ID.String(), Payload: []byte("{")})
 	if !errors.Is(err, task.ErrInvalidArgument) || len(stamped(c)) != 1 || stamped(c)[0] != "3" {
 		t.Errorf("UpdateTask: %v, stamps of shards %v, want an invalid argument and 3", err, stamped(c))
-	}
-}
-
-// Each part of a queue gets the dead letters by id that are its own, and a queue in one shard gets all. A maximum is
-// counted over the parts, and the rate is divided among them.
-func TestBulkOverParts(t *testing.T) {
-	ids := []task.ID{task.NewID(1, 1, 1), task.NewID(2, 1, 2), task.NewID(2, 1, 3)}
-	two := queues.Queue{Name: "q", Parts: []queues.Part{{Shard: 1, Slots: 1, Next: 1}, {Shard: 2, Slots: 2, Next: 2}}}
-	for what, c := range map[string]struct {
-		q    queues.Queue
-		s    broker.Selection
-		want string
-	}{
-		"in one":        {queues.Queue{Name: "q", Shard: 1}, broker.Selection{IDs: ids, Rate: 4}, "1: 3 ids, max 0, rate 4"},
-		"in two":        {two, broker.Selection{IDs: ids, Rate: 4}, "1: 1 ids, max 0, rate 2; 2: 2 ids, max 0, rate 2"},
-		"all":           {two, broker.Selection{}, "1: -1 ids, max 0, rate 0; 2: -1 ids, max 0, rate 0"},
-		"at most seven": {two, broker.Selection{Max: 7}, "max 2; max 7"},
-		"at most five":  {two, broker.Selection{Max: 5}, "max 5"},
-		"at most one":   {two, broker.Selection{Max: 1}, "max 1"},
-		"at most four":  {two, broker.Selection{Max: 4}, "max 4"},
-	} {
-		f := newFake(1, 2)
-		var mu sync.Mutex
-		var asked []string
-		verbtest.On(f.table(), broker.ReplayDead, func(_ context.Context, q broker.OnDead) (broker.BulkDone, error) {
-			n := len(q.Selection.IDs)
-			if q.Selection.IDs == nil {
-				n = -1
-			}
-			got := fmt.Sprintf("%d: %d ids, max %d, rate %v", q.Shard, n, q.Selection.Max, q.Selection.Rate)
-			if q.Selection.Max > 0 { // any part may be the first
-				got = fmt.Sprintf("max %d", q.Selection.Max)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			asked = append(asked, got)
-			return broker.BulkDone{Matched: 5, Done: 3}, nil
-		})
-		ctx, _ := callinfo.Begin(t.Context(), task.InterfaceGRPC, "test")
-		matched, done, err := newGateway(f).services.operator.Bulk(ctx, c.q, c.s, broker.ReplayDead)
-		slices.Sort(asked)
-		if got := strings.Join(asked, "; "); got != c.want || matched != 5*int64(len(asked)) || done != 3*int64(len(asked)) || err != nil {
-			t.Errorf("%s: asked for %s, want %s; %d matched, %d done, %v", what, got, c.want, matched, done, err)
-		}
 	}
 }
 

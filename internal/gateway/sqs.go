@@ -8,6 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/contract"
@@ -159,16 +162,26 @@ func (g *sqsCore) DropQueue(ctx context.Context, q queues.Queue) error {
 	if err := g.purge(ctx, by, q); err != nil {
 		return err
 	}
-	for _, state := range []task.State{task.Dead, task.Poisoned} {
-		if err := g.parts.EachPart(ctx, q, func(ctx context.Context, shard uint32) error {
-			_, err := broker.DiscardDead.Call(ctx, g.verbs, broker.OnDead{OnShard: callinfo.OnShard(ctx, shard), Selection: broker.Selection{
-				Queue: q.Name, State: state, By: by}})
-			return err
-		}); err != nil {
-			return err
-		}
+	if err := g.discardDead(ctx, q); err != nil {
+		return err
 	}
 	return g.cluster.DropQueue(ctx, by, callinfo.Namespace(ctx), q.Name)
+}
+
+// discardDead discards the dead letters of a queue, if it has any, by an operation, and waits for its end.
+func (g *sqsCore) discardDead(ctx context.Context, q queues.Queue) error {
+	depth, err := g.Depth(ctx, q)
+	if err != nil || depth.Dead+depth.Poisoned == 0 {
+		return err
+	}
+	o, err := g.operations.StartOperation(ctx, &pawlv1.StartOperationRequest{Spec: &pawlv1.OperationSpec{
+		Action: pawlv1.Action_ACTION_DISCARD,
+		Filter: &pawlv1.Filter{Queue: &q.Name, States: []pawlv1.State{pawlv1.State_STATE_DEAD, pawlv1.State_STATE_POISONED}}}})
+	if err == nil {
+		_, err = g.operations.GetOperation(ctx, &pawlv1.GetOperationRequest{OperationId: o.GetOperation().GetOperationId(),
+			Wait: durationpb.New(contract.MaxWait)})
+	}
+	return err
 }
 
 // Purge ends all waiting and claimed tasks.

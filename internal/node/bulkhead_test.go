@@ -112,8 +112,6 @@ var rpcRows = []rpcRow{
 	{"OperatorService/ListPoisoned", "d", `{"filter":{"queue":"$queue"}}`},
 	{"OperatorService/GroupDead", "d", `{"queue":"$queue"}`},
 	{"OperatorService/GroupDead spread", "l", `{"queue":"spread"}`},
-	{"OperatorService/ReplayDead", "sd", `{"queue":"$queue","taskIds":["$dead"]}`},
-	{"OperatorService/DiscardDead", "sd", `{"queue":"$queue","taskIds":["$dead"]}`},
 	{"OperatorService/RetryTask", "d", `{"taskId":"$dead"}`},
 	{"OperatorService/RunTaskNow", "d", `{"taskId":"$later"}`},
 	{"OperatorService/DiscardTask", "d", `{"taskId":"$dead"}`},

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/claims"
 	"github.com/pawlq/pawl/pawltype"
 )
 
@@ -229,7 +231,7 @@ func TestSQSAndSDKShareTasks(t *testing.T) {
 }
 
 func TestSQSRefusals(t *testing.T) {
-	inSQS(t, func(t *testing.T, _ *server, c *sqsClient) {
+	inSQS(t, func(t *testing.T, s *server, c *sqsClient) {
 		const ns = "AWS.SimpleQueueService."
 		for _, r := range []struct {
 			action, body, code string
@@ -271,7 +273,16 @@ func TestSQSRefusals(t *testing.T) {
 		c.does("SendMessage", `{"QueueUrl":"q","MessageBody":"a"}`)
 		c.refused("DeleteMessage", fmt.Sprintf(`{"QueueUrl":"other","ReceiptHandle":%q}`, c.receives("q", 0, "a")[0].ReceiptHandle),
 			"ReceiptHandleIsInvalid", 400)
-		// Neither claimed nor delayed messages keep a queue from being deleted.
+		// Neither claimed nor delayed messages nor dead letters keep a queue from being deleted.
+		c.does("SendMessage", `{"QueueUrl":"q","MessageBody":"c"}`)
+		worker := claims.New(s.client())
+		claimed, err := worker.Claim(t.Context(), claims.Request{Queues: pawl.Strict{"q"}, Worker: "w"})
+		if err != nil || len(claimed) != 1 {
+			t.Fatal(claimed, err)
+		}
+		if _, err := worker.Fail(t.Context(), claimed[0], pawl.DeadLetter(errors.New("no such user"))); err != nil {
+			t.Fatal(err)
+		}
 		c.does("SendMessage", `{"QueueUrl":"q","MessageBody":"b","DelaySeconds":900}`)
 		c.does("DeleteQueue", `{"QueueUrl":"q"}`)
 		c.refused("SendMessage", `{"QueueUrl":"q","MessageBody":"a"}`, ns+"NonExistentQueue", 400)

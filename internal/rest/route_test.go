@@ -63,9 +63,9 @@ func TestPathFieldsAreNotInBody(t *testing.T) {
 				}
 			}
 		}
-		if r.String() == "POST /api/v1/queues/{queue}/dead/replay" {
-			if checked++; !r.reads("poisoned") || r.reads("filter") {
-				t.Errorf("%s reads poisoned from the body, or does not read filter from it", r)
+		if r.String() == "GET /api/v1/poisoned" {
+			if checked++; !r.reads("poisoned") || r.reads("queue") {
+				t.Errorf("%s reads poisoned from the query, or queue from its path", r)
 			}
 		}
 	}
@@ -81,7 +81,7 @@ func TestExtraTime(t *testing.T) {
 		var got, want time.Duration
 		checked++
 		switch r.String() {
-		case "POST /api/v1/queues/{queue}/purge", "POST /api/v1/queues/{queue}/poisoned/replay":
+		case "POST /api/v1/queues/{queue}/purge", "POST /api/v1/queues/{queue}/spread":
 			got, want = r.extraTime((&pawlv1.PurgeQueueRequest{}).ProtoReflect()), slowTime
 		case "POST /api/v1/claim":
 			got, want = r.extraTime((&pawlv1.ClaimRequest{Wait: durationpb.New(20 * time.Second)}).ProtoReflect()), 20*time.Second

@@ -25,9 +25,6 @@ const (
 	TaskDiscarded Action = "task.discard"
 	TaskEdited    Action = "task.edit"
 
-	DeadReplayed  Action = "dead.replay" // poisoned tasks, too
-	DeadDiscarded Action = "dead.discard"
-
 	GroupCancelled Action = "group.cancel" // and its members
 
 	OperationStarted Action = "operation.start"
@@ -81,8 +78,8 @@ const (
 
 // Actions lists all of them.
 var Actions = []Action{QueueCreated, QueuePut, QueueDeleted, QueuePaused, QueueResumed, QueueSpread, QueuePurged, BreakerClosed,
-	TaskCancelled, TaskRetried, TaskRunNow, TaskDiscarded, TaskEdited, DeadReplayed, DeadDiscarded,
-	GroupCancelled, OperationStarted, OperationPaused, OperationResumed, OperationAborted,
+	TaskCancelled, TaskRetried, TaskRunNow, TaskDiscarded, TaskEdited, GroupCancelled,
+	OperationStarted, OperationPaused, OperationResumed, OperationAborted,
 	SchedulePut, ScheduleDeleted, SchedulePaused, ScheduleResumed, ScheduleTriggered,
 	WorkerQuieted, WorkerResumed, NodeJoined, NodeDrained, NodeUndrained, NodeRemoved, ReplicaMoved, LeaderTransferred, ShardsAdded,
 	ReplicationSet, AuditRetentionSet, LevelRaised, BackupTaken, TokensRequired, CallersRefused, TokenAdded, TokenRotated, TokenRevoked,

@@ -57,8 +57,6 @@ type operator interface {
 	Dead(ctx context.Context, f filter, p part) (page, error)
 	Poisoned(ctx context.Context, f filter, p part) (page, error)
 	DeadGroups(ctx context.Context, queue string) ([]group, error)
-	Replay(ctx context.Context, s selection) (counted, error)
-	DiscardDead(ctx context.Context, s selection) (counted, error)
 
 	Retry(ctx context.Context, id string) (view, error)
 	RunNow(ctx context.Context, id string) (view, error)
@@ -528,16 +526,3 @@ type group struct {
 	Queue       string    `json:"queue"`
 	Trend       []int64   `json:"trend"`
 }
-
-// selection selects dead letters of a queue by ids or by a filter.
-type selection struct {
-	Queue    string
-	IDs      []string
-	Filter   *filter
-	Max      int64
-	Rate     float64 // of a replay: tasks per second
-	DryRun   bool
-	Poisoned bool
-}
-
-type counted struct{ Matched, Done int64 }

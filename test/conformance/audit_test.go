@@ -38,8 +38,7 @@ var actionOf = map[string]task.Action{
 	"OperatorService.GetServer": read, "OperatorService.PutQueue": task.QueuePut, "OperatorService.DeleteQueue": task.QueueDeleted,
 	"OperatorService.PauseQueue": task.QueuePaused, "OperatorService.ResumeQueue": task.QueueResumed,
 	"OperatorService.SpreadQueue": task.QueueSpread, "OperatorService.PurgeQueue": task.QueuePurged,
-	"OperatorService.CloseBreaker": task.BreakerClosed, "OperatorService.ReplayDead": task.DeadReplayed,
-	"OperatorService.DiscardDead": task.DeadDiscarded, "OperatorService.RetryTask": task.TaskRetried,
+	"OperatorService.CloseBreaker": task.BreakerClosed, "OperatorService.RetryTask": task.TaskRetried,
 	"OperatorService.RunTaskNow": task.TaskRunNow, "OperatorService.DiscardTask": task.TaskDiscarded,
 
 	"ScheduleService.ListSchedules": read, "ScheduleService.GetSchedule": read, "ScheduleService.ListScheduleHistory": read,
@@ -179,25 +178,6 @@ func TestAudit(t *testing.T) {
 			is(w, "a refusal", err != nil, true)
 			noted("what is refused")
 		}},
-		{name: "a call on many dead letters leaves one audit entry", tell: func(w *world) {
-			noted := func(what string, want ...string) { w.Helper(); is(w, what, w.audited(), want) }
-			w.fill(4, spec{})
-			for range 4 {
-				w.fail(w.claim(), failing{Outcome: "dead"})
-			}
-			w.audited()
-			all := selection{Queue: "default", Filter: &filter{}, DryRun: true}
-			ok[counted](w)(w.api.Replay(w.ctx(), all))
-			noted("a dry run")
-			all.DryRun, all.Max = false, 2
-			is(w, "replayed", ok[counted](w)(w.api.Replay(w.ctx(), all)).Done, 2)
-			noted("a replay", "dead.replay")
-			all.Max = 0
-			ok[counted](w)(w.api.DiscardDead(w.ctx(), all))
-			noted("a discard", "dead.discard")
-			ok[counted](w)(w.api.DiscardDead(w.ctx(), all))
-			noted("of nothing")
-		}},
 		{name: "every operator call on schedules is audited", tell: func(w *world) {
 			noted := func(what string, want ...string) { w.Helper(); is(w, what, w.audited(), want) }
 			s := schedule{Name: "nightly", Cron: "0 3 * * *", Task: spec{Type: "report"}}
@@ -322,18 +302,19 @@ type auditPage struct {
 
 // Queues and the cluster are in the system shard, tasks in theirs: a spread queue leaves entries in both.
 func TestAuditOfShards(t *testing.T) {
-	tellAll(t, []story{ofTheGateway(story{name: "spreading a queue and discarding its dead letters are audited", shards: 2,
+	tellAll(t, []story{ofTheGateway(story{name: "spreading a queue and discarding one of its tasks are audited", shards: 2,
 		tell: func(w *world) {
 			rpc := newRPC(w.T, w.testNode)
 			w.put("default", settings{})
 			_, err := ask(w.ctx(), rpc.operator.SpreadQueue, &pawlv1.SpreadQueueRequest{Queue: "default", Parts: 2})
 			must(w.T, err)
 			w.fill(1, spec{})
-			w.fail(w.claim(), failing{Outcome: "dead"})
-			ok[counted](w)(w.api.DiscardDead(w.ctx(), selection{Queue: "default", Filter: &filter{}}))
+			c := w.claim()
+			w.fail(c, failing{Outcome: "dead"})
+			ok[view](w)(w.api.Discard(w.ctx(), c.ID))
 			got := w.audited()
 			slices.Sort(got) // the shards' clocks differ
-			is(w, "the entries", got, []string{"dead.discard", "queue.create", "queue.spread"})
+			is(w, "the entries", got, []string{"queue.create", "queue.spread", "task.discard"})
 		}})})
 }
 

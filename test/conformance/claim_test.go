@@ -379,10 +379,10 @@ func TestWaitForATask(t *testing.T) {
 			w.claim()
 			return func() { w.put("default", settings{}) }
 		}),
-		woken("a replay wakes a waiting claim", func(w *world) func() {
+		woken("a retry of a dead letter wakes a waiting claim", func(w *world) func() {
 			id := w.id(spec{})
 			w.kill("default", "broken")
-			return func() { ok[counted](w)(w.api.Replay(w.ctx(), selection{Queue: "default", IDs: []string{id}})) }
+			return func() { ok[view](w)(w.api.Retry(w.ctx(), id)) }
 		}),
 		{name: "a claim whose wait ends without a task is empty", tell: func(w *world) {
 			beside := w.claimBeside(long)

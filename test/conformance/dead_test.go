@@ -28,11 +28,6 @@ func (w *world) dead(f filter) []string {
 	return ids(ok[page](w)(w.api.Dead(w.ctx(), f, part{})).Items)
 }
 
-func (w *world) replay(s selection) counted {
-	w.Helper()
-	return ok[counted](w)(w.api.Replay(w.ctx(), s))
-}
-
 func reversed(all []string) (out []string) {
 	for _, id := range all {
 		out = append([]string{id}, out...)
@@ -102,7 +97,7 @@ func TestDeadLetters(t *testing.T) {
 			w.fail(w.one(from("mail")), failing{Message: "broken"})
 			before := w.get(id)
 			w.pass(second)
-			is(w, "the answer", w.replay(selection{Queue: "mail", IDs: []string{id}}), counted{1, 1})
+			is(w, "the counts", w.operate(operation{Action: "replay", Filter: mail}).counts(), "done: 1 of 1, 1 done")
 			after := w.get(id)
 			is(w, "the state", after.State+after.Reason, "ready")
 			is(w, "its history", after.Log, before.Log)
@@ -115,46 +110,29 @@ func TestDeadLetters(t *testing.T) {
 			is(w, "the end", w.state(id), "dead attempts_exhausted")
 			is(w, "its history", len(w.get(id).Log), 2)
 		}},
-		{name: "many dead letters are replayed by id", tell: func(w *world) {
-			all := w.makeDead("a", "b", "c")
-			is(w, "the answer", w.replay(selection{Queue: "mail", IDs: []string{all[0], all[2], requestV7}}), counted{2, 2})
-			is(w, "those left", w.dead(mail), []string{all[1]})
-		}},
 		{name: "many dead letters are replayed by a filter, newest first", tell: func(w *world) {
 			all := w.makeDead("gone", "kept", "gone", "gone")
-			gone := selection{Queue: "mail", Filter: &filter{Error: "gone"}}
+			gone := operation{Action: "replay", Filter: filter{Queue: "mail", Error: "gone"}}
+			n, _, err := w.operations().TryOperation(w.ctx(), gone)
+			must(w.T, err)
+			is(w, "a dry run", n, int64(3))
+			is(w, "which did nothing", len(w.dead(mail)), 4)
 			two := gone
 			two.Max = 2
-			dry := gone
-			dry.DryRun = true
-			is(w, "a dry run", w.replay(dry), counted{3, 0})
-			is(w, "which did nothing", len(w.dead(mail)), 4)
-			is(w, "two of them", w.replay(two), counted{2, 2})
+			is(w, "two of them", w.operate(two).counts(), "done: 2 of 2, 2 done")
 			is(w, "those left", w.dead(mail), []string{all[1], all[0]})
-			is(w, "the rest", w.replay(gone), counted{1, 1})
-			is(w, "all", w.replay(selection{Queue: "mail", Filter: &filter{}}), counted{1, 1})
+			is(w, "the rest", w.operate(gone).counts(), "done: 1 of 1, 1 done")
+			is(w, "all", w.operate(operation{Action: "replay", Filter: mail}).counts(), "done: 1 of 1, 1 done")
 			is(w, "those left", len(w.dead(mail)), 0)
 			is(w, "those ready", w.queue("mail").Depth, depth{Ready: 4})
 		}},
-		{name: "a replay can be rate limited", tell: func(w *world) {
-			w.makeDead("a", "b", "c")
-			is(w, "the answer", w.replay(selection{Queue: "mail", Filter: &filter{}, Rate: 2}), counted{3, 3})
-			for n := int64(1); n <= 3; n++ {
-				is(w, "those ready", w.queue("mail").Depth, depth{Ready: n, Scheduled: 3 - n})
-				w.pass(second / 2)
-			}
-		}},
 		{name: "a discarded dead letter leaves the dead letters and ends as discarded", tell: func(w *world) {
 			all := w.makeDead("gone", "kept", "gone")
-			gone := selection{Queue: "mail", Filter: &filter{Error: "gone"}}
-			dry := gone
-			dry.DryRun = true
-			is(w, "a dry run", ok[counted](w)(w.api.DiscardDead(w.ctx(), dry)), counted{2, 0})
-			is(w, "the answer", ok[counted](w)(w.api.DiscardDead(w.ctx(), gone)), counted{2, 2})
+			gone := operation{Action: "discard", Filter: filter{Queue: "mail", Error: "gone", States: []string{"dead"}}}
+			is(w, "the counts", w.operate(gone).counts(), "done: 2 of 2, 2 done")
 			is(w, "those left", w.dead(mail), []string{all[1]})
 			is(w, "the discarded", w.state(all[0]), "discarded operator")
-			is(w, "by id", ok[counted](w)(w.api.DiscardDead(w.ctx(), selection{Queue: "mail", IDs: all})), counted{1, 1})
-			is(w, "what is counted", w.queue("mail").Depth, depth{})
+			is(w, "what is counted", w.queue("mail").Depth, depth{Dead: 1})
 		}},
 		{name: "poisoned tasks are listed separately", tell: func(w *world) {
 			w.enqueue(spec{Queue: "mail"})
@@ -163,8 +141,9 @@ func TestDeadLetters(t *testing.T) {
 			is(w, "the dead", len(w.dead(mail)), 0)
 			got := ok[page](w)(w.api.Poisoned(w.ctx(), mail, part{}))
 			is(w, "the poisoned", got.Items, []view{w.get(c.ID)})
-			is(w, "a replay of the dead", w.replay(selection{Queue: "mail", Filter: &filter{}}), counted{})
-			is(w, "a replay of the poisoned", w.replay(selection{Queue: "mail", Filter: &filter{}, Poisoned: true}), counted{1, 1})
+			is(w, "a replay of the dead", w.operate(operation{Action: "replay", Filter: mail}).counts(), "done: 0 of 0, 0 done")
+			poisoned := filter{Queue: "mail", States: []string{"poisoned"}}
+			is(w, "a replay of the poisoned", w.operate(operation{Action: "replay", Filter: poisoned}).counts(), "done: 1 of 1, 1 done")
 			is(w, "the state", w.state(c.ID), "ready")
 		}},
 		{name: "a single dead letter is retried or discarded", tell: func(w *world) {

@@ -569,45 +569,6 @@ func (d *direct) DeadGroups(ctx context.Context, queue string) ([]group, error) 
 	return out, refused(err)
 }
 
-func (d *direct) Replay(ctx context.Context, s selection) (counted, error) {
-	sel, err := d.selection(ctx, s)
-	if err != nil {
-		return counted{}, err
-	}
-	out, err := broker.ReplayDead.Call(ctx, d.broker, broker.OnDead{OnShard: onShard(), Selection: sel})
-	return counted{out.Matched, out.Done}, refused(err)
-}
-
-func (d *direct) DiscardDead(ctx context.Context, s selection) (counted, error) {
-	sel, err := d.selection(ctx, s)
-	if err != nil {
-		return counted{}, err
-	}
-	out, err := broker.DiscardDead.Call(ctx, d.broker, broker.OnDead{OnShard: onShard(), Selection: sel})
-	return counted{out.Matched, out.Done}, refused(err)
-}
-
-func (d *direct) selection(ctx context.Context, s selection) (broker.Selection, error) {
-	if _, err := d.Queue(ctx, s.Queue); err != nil {
-		return broker.Selection{}, err
-	}
-	out := broker.Selection{By: directly, Queue: s.Queue, State: task.Dead, Max: s.Max, Rate: s.Rate, DryRun: s.DryRun}
-	if s.Poisoned {
-		out.State = task.Poisoned
-	}
-	for _, text := range s.IDs {
-		id, err := task.ParseID(text)
-		if err != nil {
-			return out, refused(task.Invalid("task_ids", "%v", err))
-		}
-		out.IDs = append(out.IDs, id)
-	}
-	if s.Filter != nil {
-		out.Filter = s.Filter.broker()
-	}
-	return out, nil
-}
-
 func viewOf(v *broker.View, withPayload bool) view {
 	x := v.Exec
 	out := view{ID: v.ID.String(), Type: v.Type, Queue: v.Queue, Status: x.State.Status(), State: x.State.String(), Reason: x.Reason,

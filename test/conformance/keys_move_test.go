@@ -177,7 +177,15 @@ func (m *keyed) atOnce() {
 // discard discards the dead letters.
 func (m *keyed) discard() {
 	for _, queue := range []string{"hot", "warm"} {
-		_, _ = m.rpc.operator.DiscardDead(m.Context(), &pawlv1.DiscardDeadRequest{Queue: queue, Filter: &pawlv1.Filter{}})
+		m.discardDead(queue)
+	}
+}
+
+// discardDead discards the dead letters of a queue, unless too many operations wait.
+func (m *keyed) discardDead(queue string) {
+	dead := filter{Queue: queue, States: []string{"dead"}}
+	if o, err := m.rpc.StartOperation(m.Context(), operation{Action: "discard", Filter: dead}); err == nil {
+		_, _ = m.rpc.Operation(m.Context(), o.ID, 20*second)
 	}
 }
 
@@ -198,7 +206,7 @@ func (m *keyed) delete() {
 			_, _ = m.rpc.producer.CancelTask(m.Context(), &pawlv1.CancelTaskRequest{TaskId: t.GetTaskId()})
 		}
 	}
-	_, _ = m.rpc.operator.DiscardDead(m.Context(), &pawlv1.DiscardDeadRequest{Queue: "warm", Filter: &pawlv1.Filter{}})
+	m.discardDead("warm")
 	if _, err := m.rpc.operator.DeleteQueue(m.Context(), &pawlv1.DeleteQueueRequest{Queue: "warm"}); err != nil {
 		return
 	}

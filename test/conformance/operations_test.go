@@ -6,13 +6,16 @@ import (
 	"testing"
 )
 
-// operations returns the API as one that has operations: any but the direct one.
+// operations returns the API as one that has operations: any but the direct one, which is replaced.
 func (w *world) operations() operationsAPI {
 	d := w.api
 	if all, ok := d.(*roundRobin); ok {
 		d = all.next()
 	}
-	return d.(operationsAPI)
+	if api, has := d.(operationsAPI); has {
+		return api
+	}
+	return newRPC(w.T, w.testNode)
 }
 
 func (w *world) start(o operation) operationInfo {

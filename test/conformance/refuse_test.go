@@ -221,38 +221,6 @@ func TestBadCalls(t *testing.T) {
 			w.refused("a large checkpoint", err, refusal{Code: "payload_too_large", Field: "checkpoint"})
 			w.ack(c)
 		}},
-		{gateway: true, name: "an invalid selection is refused, and changes nothing", tell: func(w *world) {
-			w.makeDead("a")
-			for _, b := range []badCall{
-				bad("filter", "", func(w *world) (any, error) { return w.api.Replay(w.ctx(), selection{Queue: "mail"}) }),
-				bad("filter", "", func(w *world) (any, error) { return w.api.DiscardDead(w.ctx(), selection{Queue: "mail"}) }),
-				bad("filter", "only one of them", func(w *world) (any, error) {
-					return w.api.Replay(w.ctx(), selection{Queue: "mail", IDs: []string{requestV7}, Filter: &filter{}})
-				}),
-				bad("filter.queue", `"other" is not "mail"`, func(w *world) (any, error) {
-					return w.api.Replay(w.ctx(), selection{Queue: "mail", Filter: &filter{Queue: "other"}})
-				}),
-				bad("filter.state", "only dead", func(w *world) (any, error) {
-					return w.api.Replay(w.ctx(), selection{Queue: "mail", Filter: &filter{States: []string{"ready"}}})
-				}),
-				bad("task_ids", `"x" is not a UUID`, func(w *world) (any, error) {
-					return w.api.Replay(w.ctx(), selection{Queue: "mail", IDs: []string{"x"}})
-				}),
-				bad("max", "-1", func(w *world) (any, error) {
-					return w.api.Replay(w.ctx(), selection{Queue: "mail", Filter: &filter{}, Max: -1})
-				}),
-				bad("rate", "", func(w *world) (any, error) {
-					return w.api.Replay(w.ctx(), selection{Queue: "mail", Filter: &filter{}, Rate: 2e6})
-				}),
-			} {
-				err := b.call(w)
-				w.refused(b.name, err, b.want)
-				if err != nil && !strings.Contains(err.Error(), b.says) {
-					w.Errorf("%s: the refusal says %q", b.name, err)
-				}
-			}
-			is(w, "the dead", len(w.dead(filter{Queue: "mail"})), 1)
-		}},
 	})
 }
 
@@ -351,14 +319,6 @@ func TestNotFound(t *testing.T) {
 				"close breaker": func() error { _, err := w.api.CloseBreaker(w.ctx(), "mail", "", ""); return err },
 				"dead letters":  func() error { _, err := w.api.Dead(w.ctx(), filter{Queue: "mail"}, part{}); return err },
 				"poisoned":      func() error { _, err := w.api.Poisoned(w.ctx(), filter{Queue: "mail"}, part{}); return err },
-				"replay": func() error {
-					_, err := w.api.Replay(w.ctx(), selection{Queue: "mail", Filter: &filter{}})
-					return err
-				},
-				"discard": func() error {
-					_, err := w.api.DiscardDead(w.ctx(), selection{Queue: "mail", Filter: &filter{}})
-					return err
-				},
 			} {
 				w.refused(name, call(), notFound)
 			}

@@ -512,27 +512,3 @@ func (d *rest) DeadGroups(ctx context.Context, queue string) ([]group, error) {
 	err := d.query(ctx, "GET", queuePath(queue, "/dead"), url.Values{"group_by": {"error"}}, &a)
 	return a.Groups, err
 }
-
-func (d *rest) Replay(ctx context.Context, s selection) (counted, error) {
-	return d.bulk(ctx, s, "replay")
-}
-
-func (d *rest) DiscardDead(ctx context.Context, s selection) (counted, error) {
-	return d.bulk(ctx, s, "discard")
-}
-
-func (d *rest) bulk(ctx context.Context, s selection, verb string) (counted, error) {
-	path := "/dead/"
-	if s.Poisoned {
-		path = "/poisoned/"
-	}
-	body := fields{}.with(s.IDs != nil, "task_ids", s.IDs).with(s.Filter != nil, "filter", s.Filter).with(s.Max != 0, "max", s.Max).
-		with(s.Rate != 0, "rate", fmt.Sprintf("%v/s", s.Rate)).with(s.DryRun, "dry_run", true)
-	var a struct {
-		Matched   int64 `json:"matched"`
-		Replayed  int64 `json:"replayed"`
-		Discarded int64 `json:"discarded"`
-	}
-	err := d.call(ctx, "POST", queuePath(s.Queue, path+verb), body, &a)
-	return counted{a.Matched, a.Replayed + a.Discarded}, err
-}

@@ -67,12 +67,6 @@ func (d *roundRobin) Purge(ctx context.Context, name string) (int64, error) {
 func (d *roundRobin) DeadGroups(ctx context.Context, queue string) ([]group, error) {
 	return d.next().DeadGroups(ctx, queue)
 }
-func (d *roundRobin) Replay(ctx context.Context, s selection) (counted, error) {
-	return d.next().Replay(ctx, s)
-}
-func (d *roundRobin) DiscardDead(ctx context.Context, s selection) (counted, error) {
-	return d.next().DiscardDead(ctx, s)
-}
 func (d *roundRobin) Retry(ctx context.Context, id string) (view, error) {
 	return d.next().Retry(ctx, id)
 }

@@ -465,24 +465,6 @@ func (d *rpc) DeadGroups(ctx context.Context, queue string) ([]group, error) {
 	return out, err
 }
 
-func (d *rpc) Replay(ctx context.Context, s selection) (counted, error) {
-	q := &pawlv1.ReplayDeadRequest{Queue: s.Queue, TaskIds: s.IDs, Max: s.Max, Rate: s.Rate, DryRun: s.DryRun, Poisoned: s.Poisoned}
-	if s.Filter != nil {
-		q.Filter = s.Filter.proto()
-	}
-	a, err := ask(ctx, d.operator.ReplayDead, q)
-	return counted{a.GetMatched(), a.GetReplayed()}, err
-}
-
-func (d *rpc) DiscardDead(ctx context.Context, s selection) (counted, error) {
-	q := &pawlv1.DiscardDeadRequest{Queue: s.Queue, TaskIds: s.IDs, Max: s.Max, DryRun: s.DryRun, Poisoned: s.Poisoned}
-	if s.Filter != nil {
-		q.Filter = s.Filter.proto()
-	}
-	a, err := ask(ctx, d.operator.DiscardDead, q)
-	return counted{a.GetMatched(), a.GetDiscarded()}, err
-}
-
 func (d *rpc) Retry(ctx context.Context, id string) (view, error) {
 	a, err := ask(ctx, d.operator.RetryTask, &pawlv1.RetryTaskRequest{TaskId: id})
 	return viewProto(a.GetTask()), err

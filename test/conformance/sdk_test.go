@@ -444,24 +444,6 @@ func (d *sdk) DeadGroups(ctx context.Context, queue string) ([]group, error) {
 	return out, nil
 }
 
-func (s selection) sdk() admin.DeadSelection {
-	out := admin.DeadSelection{Queue: s.Queue, TaskIDs: s.IDs, Max: s.Max, Rate: s.Rate, DryRun: s.DryRun, Poisoned: s.Poisoned}
-	if s.Filter != nil {
-		out.Filter = new(s.Filter.sdk())
-	}
-	return out
-}
-
-func (d *sdk) Replay(ctx context.Context, s selection) (counted, error) {
-	got, err := d.admin().DeadLetters().Replay(ctx, s.sdk())
-	return counted(got), refusedBySDK(err)
-}
-
-func (d *sdk) DiscardDead(ctx context.Context, s selection) (counted, error) {
-	got, err := d.admin().DeadLetters().Discard(ctx, s.sdk())
-	return counted(got), refusedBySDK(err)
-}
-
 func viewInfo(t *pawltype.Task) view {
 	v := view{ID: t.ID, Type: t.Type, Queue: t.Queue, Status: string(t.Status), State: string(t.State), Reason: t.Reason,
 		Priority: string(t.Priority), Payload: string(t.Payload), ContentType: t.ContentType, Result: string(t.Result),

@@ -430,23 +430,19 @@ func TestQueueInParts(t *testing.T) {
 		if listed := listDead(t, r); !slices.Equal(listed, killed) {
 			t.Errorf("dead letters listed as\n%v\nwant\n%v", listed, killed)
 		}
-		all := &pawlv1.Filter{}
-		dry, err := r.operator.ReplayDead(ctx, &pawlv1.ReplayDeadRequest{Queue: "hot", Filter: all, DryRun: true})
-		if must(t, err); dry.GetMatched() != 20 || dry.GetReplayed() != 0 {
-			t.Errorf("dry run of a replay: %v, want 20 matched", dry)
-		}
-		some, err := r.operator.ReplayDead(ctx, &pawlv1.ReplayDeadRequest{Queue: "hot", Filter: all, Max: 11})
-		if must(t, err); some.GetMatched() != 11 || some.GetReplayed() != 11 {
-			t.Errorf("replay of at most 11: %v", some)
-		}
-		left := listDead(t, r)
-		named, err := r.operator.ReplayDead(ctx, &pawlv1.ReplayDeadRequest{Queue: "hot", TaskIds: left[:4]})
-		if must(t, err); named.GetMatched() != 4 || named.GetReplayed() != 4 {
-			t.Errorf("replay of four by id: %v", named)
-		}
-		rest, err := r.operator.DiscardDead(ctx, &pawlv1.DiscardDeadRequest{Queue: "hot", Filter: all})
-		if must(t, err); rest.GetDiscarded() != 5 || len(listDead(t, r)) > 0 {
-			t.Errorf("DiscardDead = %v, want the remaining 5", rest)
+		dead := filter{Queue: "hot", States: []string{"dead"}}
+		for _, c := range []struct {
+			do   operation
+			want string
+		}{
+			{operation{Action: "replay", Filter: dead, Max: 15}, "done: 15 of 15, 15 done"},
+			{operation{Action: "discard", Filter: dead}, "done: 5 of 5, 5 done"},
+		} {
+			o, err := r.StartOperation(ctx, c.do)
+			must(t, err)
+			if o, err = r.Operation(ctx, o.ID, 20*second); err != nil || o.counts() != c.want {
+				t.Errorf("%s: %s, %v, want %s", c.do.Action, o.counts(), err, c.want)
+			}
 		}
 		purged, err := r.operator.PurgeQueue(ctx, &pawlv1.PurgeQueueRequest{Queue: "hot"})
 		if must(t, err); purged.GetDiscarded() != tasks-5 {

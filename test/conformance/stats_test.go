@@ -96,7 +96,7 @@ func TestStats(t *testing.T) {
 			must(w.T, err)
 			is(w, "another queue", fmt.Sprint(part.Totals.Enqueued, part.Totals.Claimed, len(part.Series)), "2 0 120")
 
-			w.replay(selection{Queue: "mail", Filter: &filter{}})
+			w.operate(operation{Action: "replay", Filter: filter{Queue: "mail"}})
 			rest.tally(w, "/stats", &all)
 			is(w, "what needs attention when the dead letter is replayed", all.kinds(), []string{"no_worker video"})
 

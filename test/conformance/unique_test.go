@@ -159,12 +159,13 @@ func TestUnique(t *testing.T) {
 			first := w.id(spec{Type: "job", MaxAttempts: 1, Unique: &unique{Key: "k"}})
 			w.kill("default", "boom")
 			second := w.enqueue(of("k", ""))
-			is(w, "many", w.replay(selection{Queue: "default", Filter: &filter{}}), counted{Matched: 1})
+			replay := operation{Action: "replay", Filter: filter{Queue: "default"}}
+			is(w, "many", w.operate(replay).counts(), "done: 1 of 1, 0 done, 1 skipped as unique_key_taken")
 			_, err := w.api.Retry(w.ctx(), first)
 			w.refused("one", err, refusal{Code: "wrong_state", State: "dead"})
 			is(w, "it names the other", strings.Contains(err.Error(), second.ID), true)
 			w.ack(w.one(from("default")))
-			is(w, "when the key is free", w.replay(selection{Queue: "default", Filter: &filter{}}), counted{Matched: 1, Done: 1})
+			is(w, "when the key is free", w.operate(replay).counts(), "done: 1 of 1, 1 done")
 		}},
 	})
 }

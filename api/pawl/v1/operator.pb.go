@@ -2584,303 +2584,6 @@ func (x *DeadGroup) GetTrend() []int64 {
 	return nil
 }
 
-// ReplayDeadRequest selects tasks either by ids or by filter.
-type ReplayDeadRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	TaskIds       []string               `protobuf:"bytes,2,rep,name=task_ids,json=taskIds,proto3" json:"task_ids,omitempty"` // at most 1,000
-	Filter        *Filter                `protobuf:"bytes,3,opt,name=filter,proto3" json:"filter,omitempty"`
-	Max           int64                  `protobuf:"varint,4,opt,name=max,proto3" json:"max,omitempty"`                     // 0: all that match
-	Rate          float64                `protobuf:"fixed64,5,opt,name=rate,proto3" json:"rate,omitempty"`                  // tasks per second that become due; 0: all immediately
-	DryRun        bool                   `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // count only
-	Poisoned      bool                   `protobuf:"varint,7,opt,name=poisoned,proto3" json:"poisoned,omitempty"`           // poisoned tasks instead
-	Reason        string                 `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ReplayDeadRequest) Reset() {
-	*x = ReplayDeadRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[35]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ReplayDeadRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ReplayDeadRequest) ProtoMessage() {}
-
-func (x *ReplayDeadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[35]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ReplayDeadRequest.ProtoReflect.Descriptor instead.
-func (*ReplayDeadRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{35}
-}
-
-func (x *ReplayDeadRequest) GetQueue() string {
-	if x != nil {
-		return x.Queue
-	}
-	return ""
-}
-
-func (x *ReplayDeadRequest) GetTaskIds() []string {
-	if x != nil {
-		return x.TaskIds
-	}
-	return nil
-}
-
-func (x *ReplayDeadRequest) GetFilter() *Filter {
-	if x != nil {
-		return x.Filter
-	}
-	return nil
-}
-
-func (x *ReplayDeadRequest) GetMax() int64 {
-	if x != nil {
-		return x.Max
-	}
-	return 0
-}
-
-func (x *ReplayDeadRequest) GetRate() float64 {
-	if x != nil {
-		return x.Rate
-	}
-	return 0
-}
-
-func (x *ReplayDeadRequest) GetDryRun() bool {
-	if x != nil {
-		return x.DryRun
-	}
-	return false
-}
-
-func (x *ReplayDeadRequest) GetPoisoned() bool {
-	if x != nil {
-		return x.Poisoned
-	}
-	return false
-}
-
-func (x *ReplayDeadRequest) GetReason() string {
-	if x != nil {
-		return x.Reason
-	}
-	return ""
-}
-
-type ReplayDeadResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Matched       int64                  `protobuf:"varint,1,opt,name=matched,proto3" json:"matched,omitempty"`
-	Replayed      int64                  `protobuf:"varint,2,opt,name=replayed,proto3" json:"replayed,omitempty"` // 0 in a dry run
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ReplayDeadResponse) Reset() {
-	*x = ReplayDeadResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[36]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ReplayDeadResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ReplayDeadResponse) ProtoMessage() {}
-
-func (x *ReplayDeadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[36]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ReplayDeadResponse.ProtoReflect.Descriptor instead.
-func (*ReplayDeadResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{36}
-}
-
-func (x *ReplayDeadResponse) GetMatched() int64 {
-	if x != nil {
-		return x.Matched
-	}
-	return 0
-}
-
-func (x *ReplayDeadResponse) GetReplayed() int64 {
-	if x != nil {
-		return x.Replayed
-	}
-	return 0
-}
-
-type DiscardDeadRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	TaskIds       []string               `protobuf:"bytes,2,rep,name=task_ids,json=taskIds,proto3" json:"task_ids,omitempty"`
-	Filter        *Filter                `protobuf:"bytes,3,opt,name=filter,proto3" json:"filter,omitempty"`
-	Max           int64                  `protobuf:"varint,4,opt,name=max,proto3" json:"max,omitempty"`
-	DryRun        bool                   `protobuf:"varint,5,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
-	Poisoned      bool                   `protobuf:"varint,6,opt,name=poisoned,proto3" json:"poisoned,omitempty"`
-	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *DiscardDeadRequest) Reset() {
-	*x = DiscardDeadRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[37]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *DiscardDeadRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*DiscardDeadRequest) ProtoMessage() {}
-
-func (x *DiscardDeadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[37]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use DiscardDeadRequest.ProtoReflect.Descriptor instead.
-func (*DiscardDeadRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{37}
-}
-
-func (x *DiscardDeadRequest) GetQueue() string {
-	if x != nil {
-		return x.Queue
-	}
-	return ""
-}
-
-func (x *DiscardDeadRequest) GetTaskIds() []string {
-	if x != nil {
-		return x.TaskIds
-	}
-	return nil
-}
-
-func (x *DiscardDeadRequest) GetFilter() *Filter {
-	if x != nil {
-		return x.Filter
-	}
-	return nil
-}
-
-func (x *DiscardDeadRequest) GetMax() int64 {
-	if x != nil {
-		return x.Max
-	}
-	return 0
-}
-
-func (x *DiscardDeadRequest) GetDryRun() bool {
-	if x != nil {
-		return x.DryRun
-	}
-	return false
-}
-
-func (x *DiscardDeadRequest) GetPoisoned() bool {
-	if x != nil {
-		return x.Poisoned
-	}
-	return false
-}
-
-func (x *DiscardDeadRequest) GetReason() string {
-	if x != nil {
-		return x.Reason
-	}
-	return ""
-}
-
-type DiscardDeadResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Matched       int64                  `protobuf:"varint,1,opt,name=matched,proto3" json:"matched,omitempty"`
-	Discarded     int64                  `protobuf:"varint,2,opt,name=discarded,proto3" json:"discarded,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *DiscardDeadResponse) Reset() {
-	*x = DiscardDeadResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[38]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *DiscardDeadResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*DiscardDeadResponse) ProtoMessage() {}
-
-func (x *DiscardDeadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[38]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use DiscardDeadResponse.ProtoReflect.Descriptor instead.
-func (*DiscardDeadResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{38}
-}
-
-func (x *DiscardDeadResponse) GetMatched() int64 {
-	if x != nil {
-		return x.Matched
-	}
-	return 0
-}
-
-func (x *DiscardDeadResponse) GetDiscarded() int64 {
-	if x != nil {
-		return x.Discarded
-	}
-	return 0
-}
-
 type RetryTaskRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
@@ -2890,7 +2593,7 @@ type RetryTaskRequest struct {
 
 func (x *RetryTaskRequest) Reset() {
 	*x = RetryTaskRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[39]
+	mi := &file_pawl_v1_operator_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2902,7 +2605,7 @@ func (x *RetryTaskRequest) String() string {
 func (*RetryTaskRequest) ProtoMessage() {}
 
 func (x *RetryTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[39]
+	mi := &file_pawl_v1_operator_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2915,7 +2618,7 @@ func (x *RetryTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryTaskRequest.ProtoReflect.Descriptor instead.
 func (*RetryTaskRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{39}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RetryTaskRequest) GetTaskId() string {
@@ -2934,7 +2637,7 @@ type RetryTaskResponse struct {
 
 func (x *RetryTaskResponse) Reset() {
 	*x = RetryTaskResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[40]
+	mi := &file_pawl_v1_operator_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2946,7 +2649,7 @@ func (x *RetryTaskResponse) String() string {
 func (*RetryTaskResponse) ProtoMessage() {}
 
 func (x *RetryTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[40]
+	mi := &file_pawl_v1_operator_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2959,7 +2662,7 @@ func (x *RetryTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryTaskResponse.ProtoReflect.Descriptor instead.
 func (*RetryTaskResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{40}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RetryTaskResponse) GetTask() *Task {
@@ -2978,7 +2681,7 @@ type RunTaskNowRequest struct {
 
 func (x *RunTaskNowRequest) Reset() {
 	*x = RunTaskNowRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[41]
+	mi := &file_pawl_v1_operator_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2990,7 +2693,7 @@ func (x *RunTaskNowRequest) String() string {
 func (*RunTaskNowRequest) ProtoMessage() {}
 
 func (x *RunTaskNowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[41]
+	mi := &file_pawl_v1_operator_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3003,7 +2706,7 @@ func (x *RunTaskNowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunTaskNowRequest.ProtoReflect.Descriptor instead.
 func (*RunTaskNowRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{41}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RunTaskNowRequest) GetTaskId() string {
@@ -3022,7 +2725,7 @@ type RunTaskNowResponse struct {
 
 func (x *RunTaskNowResponse) Reset() {
 	*x = RunTaskNowResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[42]
+	mi := &file_pawl_v1_operator_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3034,7 +2737,7 @@ func (x *RunTaskNowResponse) String() string {
 func (*RunTaskNowResponse) ProtoMessage() {}
 
 func (x *RunTaskNowResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[42]
+	mi := &file_pawl_v1_operator_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3047,7 +2750,7 @@ func (x *RunTaskNowResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunTaskNowResponse.ProtoReflect.Descriptor instead.
 func (*RunTaskNowResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{42}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RunTaskNowResponse) GetTask() *Task {
@@ -3067,7 +2770,7 @@ type DiscardTaskRequest struct {
 
 func (x *DiscardTaskRequest) Reset() {
 	*x = DiscardTaskRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[43]
+	mi := &file_pawl_v1_operator_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3079,7 +2782,7 @@ func (x *DiscardTaskRequest) String() string {
 func (*DiscardTaskRequest) ProtoMessage() {}
 
 func (x *DiscardTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[43]
+	mi := &file_pawl_v1_operator_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3092,7 +2795,7 @@ func (x *DiscardTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardTaskRequest.ProtoReflect.Descriptor instead.
 func (*DiscardTaskRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{43}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DiscardTaskRequest) GetTaskId() string {
@@ -3118,7 +2821,7 @@ type DiscardTaskResponse struct {
 
 func (x *DiscardTaskResponse) Reset() {
 	*x = DiscardTaskResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[44]
+	mi := &file_pawl_v1_operator_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3130,7 +2833,7 @@ func (x *DiscardTaskResponse) String() string {
 func (*DiscardTaskResponse) ProtoMessage() {}
 
 func (x *DiscardTaskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[44]
+	mi := &file_pawl_v1_operator_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3143,7 +2846,7 @@ func (x *DiscardTaskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardTaskResponse.ProtoReflect.Descriptor instead.
 func (*DiscardTaskResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{44}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DiscardTaskResponse) GetTask() *Task {
@@ -3161,7 +2864,7 @@ type GetServerRequest struct {
 
 func (x *GetServerRequest) Reset() {
 	*x = GetServerRequest{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[45]
+	mi := &file_pawl_v1_operator_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3173,7 +2876,7 @@ func (x *GetServerRequest) String() string {
 func (*GetServerRequest) ProtoMessage() {}
 
 func (x *GetServerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[45]
+	mi := &file_pawl_v1_operator_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3186,7 +2889,7 @@ func (x *GetServerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerRequest.ProtoReflect.Descriptor instead.
 func (*GetServerRequest) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{45}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{41}
 }
 
 // GetServerResponse describes the node that answers.
@@ -3203,7 +2906,7 @@ type GetServerResponse struct {
 
 func (x *GetServerResponse) Reset() {
 	*x = GetServerResponse{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[46]
+	mi := &file_pawl_v1_operator_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3215,7 +2918,7 @@ func (x *GetServerResponse) String() string {
 func (*GetServerResponse) ProtoMessage() {}
 
 func (x *GetServerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[46]
+	mi := &file_pawl_v1_operator_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3228,7 +2931,7 @@ func (x *GetServerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerResponse.ProtoReflect.Descriptor instead.
 func (*GetServerResponse) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{46}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetServerResponse) GetVersion() string {
@@ -3279,7 +2982,7 @@ type ShardInfo struct {
 
 func (x *ShardInfo) Reset() {
 	*x = ShardInfo{}
-	mi := &file_pawl_v1_operator_proto_msgTypes[47]
+	mi := &file_pawl_v1_operator_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3291,7 +2994,7 @@ func (x *ShardInfo) String() string {
 func (*ShardInfo) ProtoMessage() {}
 
 func (x *ShardInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_pawl_v1_operator_proto_msgTypes[47]
+	mi := &file_pawl_v1_operator_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3304,7 +3007,7 @@ func (x *ShardInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardInfo.ProtoReflect.Descriptor instead.
 func (*ShardInfo) Descriptor() ([]byte, []int) {
-	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{47}
+	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ShardInfo) GetShard() uint32 {
@@ -3544,30 +3247,7 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x06queues\x18\b \x01(\x05R\x06queues\x12\x14\n" +
 	"\x05queue\x18\t \x01(\tR\x05queue\x12\x14\n" +
 	"\x05trend\x18\n" +
-	" \x03(\x03R\x05trend\"\xe0\x01\n" +
-	"\x11ReplayDeadRequest\x12\x14\n" +
-	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x19\n" +
-	"\btask_ids\x18\x02 \x03(\tR\ataskIds\x12'\n" +
-	"\x06filter\x18\x03 \x01(\v2\x0f.pawl.v1.FilterR\x06filter\x12\x10\n" +
-	"\x03max\x18\x04 \x01(\x03R\x03max\x12\x12\n" +
-	"\x04rate\x18\x05 \x01(\x01R\x04rate\x12\x17\n" +
-	"\adry_run\x18\x06 \x01(\bR\x06dryRun\x12\x1a\n" +
-	"\bpoisoned\x18\a \x01(\bR\bpoisoned\x12\x16\n" +
-	"\x06reason\x18\b \x01(\tR\x06reason\"J\n" +
-	"\x12ReplayDeadResponse\x12\x18\n" +
-	"\amatched\x18\x01 \x01(\x03R\amatched\x12\x1a\n" +
-	"\breplayed\x18\x02 \x01(\x03R\breplayed\"\xcd\x01\n" +
-	"\x12DiscardDeadRequest\x12\x14\n" +
-	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x19\n" +
-	"\btask_ids\x18\x02 \x03(\tR\ataskIds\x12'\n" +
-	"\x06filter\x18\x03 \x01(\v2\x0f.pawl.v1.FilterR\x06filter\x12\x10\n" +
-	"\x03max\x18\x04 \x01(\x03R\x03max\x12\x17\n" +
-	"\adry_run\x18\x05 \x01(\bR\x06dryRun\x12\x1a\n" +
-	"\bpoisoned\x18\x06 \x01(\bR\bpoisoned\x12\x16\n" +
-	"\x06reason\x18\a \x01(\tR\x06reason\"M\n" +
-	"\x13DiscardDeadResponse\x12\x18\n" +
-	"\amatched\x18\x01 \x01(\x03R\amatched\x12\x1c\n" +
-	"\tdiscarded\x18\x02 \x01(\x03R\tdiscarded\"+\n" +
+	" \x03(\x03R\x05trend\"+\n" +
 	"\x10RetryTaskRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\"6\n" +
 	"\x11RetryTaskResponse\x12!\n" +
@@ -3608,7 +3288,7 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\n" +
 	"QueueOrder\x12\x1b\n" +
 	"\x17QUEUE_ORDER_UNSPECIFIED\x10\x00\x12\x14\n" +
-	"\x10QUEUE_ORDER_MOST\x10\x012\xb2\x12\n" +
+	"\x10QUEUE_ORDER_MOST\x10\x012\xcb\x0f\n" +
 	"\x0fOperatorService\x12b\n" +
 	"\n" +
 	"ListQueues\x12\x1a.pawl.v1.ListQueuesRequest\x1a\x1b.pawl.v1.ListQueuesResponse\"\x1b\x8a\xb5\x18\x17\b\x04\x12\x01\x03\"\x10\n" +
@@ -3632,10 +3312,7 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x1f/api/v1/queues/{queue}/poisoned\x12{\n" +
 	"\tGroupDead\x12\x19.pawl.v1.GroupDeadRequest\x1a\x1a.pawl.v1.GroupDeadResponse\"7\x8a\xb5\x183\b\x04\x12\x01\x03\"\x0e\n" +
 	"\f/api/v1/dead\"\x1c:\bpoisoned\n" +
-	"\x10/api/v1/poisoned\x12\xae\x01\n" +
-	"\n" +
-	"ReplayDead\x12\x1a.pawl.v1.ReplayDeadRequest\x1a\x1b.pawl.v1.ReplayDeadResponse\"g\x8a\xb5\x18c\b\x04\x12\x01\x04\"&H\x01\x12\"/api/v1/queues/{queue}/dead/replay\"4:\bpoisonedH\x01\x12&/api/v1/queues/{queue}/poisoned/replay\x12\xb3\x01\n" +
-	"\vDiscardDead\x12\x1b.pawl.v1.DiscardDeadRequest\x1a\x1c.pawl.v1.DiscardDeadResponse\"i\x8a\xb5\x18e\b\x04\x12\x01\x04\"'H\x01\x12#/api/v1/queues/{queue}/dead/discard\"5:\bpoisonedH\x01\x12'/api/v1/queues/{queue}/poisoned/discard\x12o\n" +
+	"\x10/api/v1/poisoned\x12o\n" +
 	"\tRetryTask\x12\x19.pawl.v1.RetryTaskRequest\x1a\x1a.pawl.v1.RetryTaskResponse\"+\x8a\xb5\x18'\b\x04\x12\x01\x04\" 2\x04task\x12\x18/api/v1/tasks/{id}/retry\x12t\n" +
 	"\n" +
 	"RunTaskNow\x12\x1a.pawl.v1.RunTaskNowRequest\x1a\x1b.pawl.v1.RunTaskNowResponse\"-\x8a\xb5\x18)\b\x04\x12\x01\x04\"\"2\x04task\x12\x1a/api/v1/tasks/{id}/run_now\x12w\n" +
@@ -3656,7 +3333,7 @@ func file_pawl_v1_operator_proto_rawDescGZIP() []byte {
 }
 
 var file_pawl_v1_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_pawl_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_pawl_v1_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_pawl_v1_operator_proto_goTypes = []any{
 	(KeyOrder)(0),                 // 0: pawl.v1.KeyOrder
 	(QueueTrait)(0),               // 1: pawl.v1.QueueTrait
@@ -3696,76 +3373,72 @@ var file_pawl_v1_operator_proto_goTypes = []any{
 	(*GroupDeadRequest)(nil),      // 35: pawl.v1.GroupDeadRequest
 	(*GroupDeadResponse)(nil),     // 36: pawl.v1.GroupDeadResponse
 	(*DeadGroup)(nil),             // 37: pawl.v1.DeadGroup
-	(*ReplayDeadRequest)(nil),     // 38: pawl.v1.ReplayDeadRequest
-	(*ReplayDeadResponse)(nil),    // 39: pawl.v1.ReplayDeadResponse
-	(*DiscardDeadRequest)(nil),    // 40: pawl.v1.DiscardDeadRequest
-	(*DiscardDeadResponse)(nil),   // 41: pawl.v1.DiscardDeadResponse
-	(*RetryTaskRequest)(nil),      // 42: pawl.v1.RetryTaskRequest
-	(*RetryTaskResponse)(nil),     // 43: pawl.v1.RetryTaskResponse
-	(*RunTaskNowRequest)(nil),     // 44: pawl.v1.RunTaskNowRequest
-	(*RunTaskNowResponse)(nil),    // 45: pawl.v1.RunTaskNowResponse
-	(*DiscardTaskRequest)(nil),    // 46: pawl.v1.DiscardTaskRequest
-	(*DiscardTaskResponse)(nil),   // 47: pawl.v1.DiscardTaskResponse
-	(*GetServerRequest)(nil),      // 48: pawl.v1.GetServerRequest
-	(*GetServerResponse)(nil),     // 49: pawl.v1.GetServerResponse
-	(*ShardInfo)(nil),             // 50: pawl.v1.ShardInfo
-	nil,                           // 51: pawl.v1.QueueSettings.KeysEntry
-	nil,                           // 52: pawl.v1.QueueSettings.BreakersEntry
-	(*RetryPolicy)(nil),           // 53: pawl.v1.RetryPolicy
-	(*durationpb.Duration)(nil),   // 54: google.protobuf.Duration
-	(*Breaker)(nil),               // 55: pawl.v1.Breaker
-	(*timestamppb.Timestamp)(nil), // 56: google.protobuf.Timestamp
-	(*BreakerStatus)(nil),         // 57: pawl.v1.BreakerStatus
-	(*QueueRates)(nil),            // 58: pawl.v1.QueueRates
-	(*Latency)(nil),               // 59: pawl.v1.Latency
-	(*QueueSeries)(nil),           // 60: pawl.v1.QueueSeries
-	(*Missing)(nil),               // 61: pawl.v1.Missing
-	(*Filter)(nil),                // 62: pawl.v1.Filter
-	(*Task)(nil),                  // 63: pawl.v1.Task
-	(*Searched)(nil),              // 64: pawl.v1.Searched
-	(*ExplainQueueRequest)(nil),   // 65: pawl.v1.ExplainQueueRequest
-	(*ExplainQueueResponse)(nil),  // 66: pawl.v1.ExplainQueueResponse
+	(*RetryTaskRequest)(nil),      // 38: pawl.v1.RetryTaskRequest
+	(*RetryTaskResponse)(nil),     // 39: pawl.v1.RetryTaskResponse
+	(*RunTaskNowRequest)(nil),     // 40: pawl.v1.RunTaskNowRequest
+	(*RunTaskNowResponse)(nil),    // 41: pawl.v1.RunTaskNowResponse
+	(*DiscardTaskRequest)(nil),    // 42: pawl.v1.DiscardTaskRequest
+	(*DiscardTaskResponse)(nil),   // 43: pawl.v1.DiscardTaskResponse
+	(*GetServerRequest)(nil),      // 44: pawl.v1.GetServerRequest
+	(*GetServerResponse)(nil),     // 45: pawl.v1.GetServerResponse
+	(*ShardInfo)(nil),             // 46: pawl.v1.ShardInfo
+	nil,                           // 47: pawl.v1.QueueSettings.KeysEntry
+	nil,                           // 48: pawl.v1.QueueSettings.BreakersEntry
+	(*RetryPolicy)(nil),           // 49: pawl.v1.RetryPolicy
+	(*durationpb.Duration)(nil),   // 50: google.protobuf.Duration
+	(*Breaker)(nil),               // 51: pawl.v1.Breaker
+	(*timestamppb.Timestamp)(nil), // 52: google.protobuf.Timestamp
+	(*BreakerStatus)(nil),         // 53: pawl.v1.BreakerStatus
+	(*QueueRates)(nil),            // 54: pawl.v1.QueueRates
+	(*Latency)(nil),               // 55: pawl.v1.Latency
+	(*QueueSeries)(nil),           // 56: pawl.v1.QueueSeries
+	(*Missing)(nil),               // 57: pawl.v1.Missing
+	(*Filter)(nil),                // 58: pawl.v1.Filter
+	(*Task)(nil),                  // 59: pawl.v1.Task
+	(*Searched)(nil),              // 60: pawl.v1.Searched
+	(*ExplainQueueRequest)(nil),   // 61: pawl.v1.ExplainQueueRequest
+	(*ExplainQueueResponse)(nil),  // 62: pawl.v1.ExplainQueueResponse
 }
 var file_pawl_v1_operator_proto_depIdxs = []int32{
 	7,  // 0: pawl.v1.QueueSettings.weights:type_name -> pawl.v1.PriorityWeights
-	53, // 1: pawl.v1.QueueSettings.retry:type_name -> pawl.v1.RetryPolicy
-	54, // 2: pawl.v1.QueueSettings.lease:type_name -> google.protobuf.Duration
-	54, // 3: pawl.v1.QueueSettings.timeout:type_name -> google.protobuf.Duration
+	49, // 1: pawl.v1.QueueSettings.retry:type_name -> pawl.v1.RetryPolicy
+	50, // 2: pawl.v1.QueueSettings.lease:type_name -> google.protobuf.Duration
+	50, // 3: pawl.v1.QueueSettings.timeout:type_name -> google.protobuf.Duration
 	8,  // 4: pawl.v1.QueueSettings.retention:type_name -> pawl.v1.Retention
 	4,  // 5: pawl.v1.QueueSettings.rate:type_name -> pawl.v1.Rate
 	5,  // 6: pawl.v1.QueueSettings.per_key:type_name -> pawl.v1.KeyRules
-	51, // 7: pawl.v1.QueueSettings.keys:type_name -> pawl.v1.QueueSettings.KeysEntry
-	54, // 8: pawl.v1.QueueSettings.max_wait:type_name -> google.protobuf.Duration
+	47, // 7: pawl.v1.QueueSettings.keys:type_name -> pawl.v1.QueueSettings.KeysEntry
+	50, // 8: pawl.v1.QueueSettings.max_wait:type_name -> google.protobuf.Duration
 	0,  // 9: pawl.v1.QueueSettings.key_order:type_name -> pawl.v1.KeyOrder
-	55, // 10: pawl.v1.QueueSettings.breaker:type_name -> pawl.v1.Breaker
-	52, // 11: pawl.v1.QueueSettings.breakers:type_name -> pawl.v1.QueueSettings.BreakersEntry
-	54, // 12: pawl.v1.Rate.period:type_name -> google.protobuf.Duration
+	51, // 10: pawl.v1.QueueSettings.breaker:type_name -> pawl.v1.Breaker
+	48, // 11: pawl.v1.QueueSettings.breakers:type_name -> pawl.v1.QueueSettings.BreakersEntry
+	50, // 12: pawl.v1.Rate.period:type_name -> google.protobuf.Duration
 	4,  // 13: pawl.v1.KeyRules.rate:type_name -> pawl.v1.Rate
-	56, // 14: pawl.v1.Hold.at:type_name -> google.protobuf.Timestamp
-	54, // 15: pawl.v1.Retention.succeeded:type_name -> google.protobuf.Duration
-	54, // 16: pawl.v1.Retention.discarded:type_name -> google.protobuf.Duration
-	54, // 17: pawl.v1.Retention.cancelled:type_name -> google.protobuf.Duration
-	54, // 18: pawl.v1.Retention.dead:type_name -> google.protobuf.Duration
-	54, // 19: pawl.v1.Retention.poisoned:type_name -> google.protobuf.Duration
-	56, // 20: pawl.v1.Queue.paused_at:type_name -> google.protobuf.Timestamp
+	52, // 14: pawl.v1.Hold.at:type_name -> google.protobuf.Timestamp
+	50, // 15: pawl.v1.Retention.succeeded:type_name -> google.protobuf.Duration
+	50, // 16: pawl.v1.Retention.discarded:type_name -> google.protobuf.Duration
+	50, // 17: pawl.v1.Retention.cancelled:type_name -> google.protobuf.Duration
+	50, // 18: pawl.v1.Retention.dead:type_name -> google.protobuf.Duration
+	50, // 19: pawl.v1.Retention.poisoned:type_name -> google.protobuf.Duration
+	52, // 20: pawl.v1.Queue.paused_at:type_name -> google.protobuf.Timestamp
 	11, // 21: pawl.v1.Queue.depth:type_name -> pawl.v1.Depth
 	12, // 22: pawl.v1.Queue.ready_by_priority:type_name -> pawl.v1.ReadyByPriority
 	3,  // 23: pawl.v1.Queue.settings:type_name -> pawl.v1.QueueSettings
-	56, // 24: pawl.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
+	52, // 24: pawl.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
 	10, // 25: pawl.v1.Queue.parts:type_name -> pawl.v1.QueuePart
 	6,  // 26: pawl.v1.Queue.holds:type_name -> pawl.v1.Hold
-	57, // 27: pawl.v1.Queue.breakers:type_name -> pawl.v1.BreakerStatus
-	58, // 28: pawl.v1.Queue.rates:type_name -> pawl.v1.QueueRates
-	59, // 29: pawl.v1.Queue.wait:type_name -> pawl.v1.Latency
-	59, // 30: pawl.v1.Queue.run:type_name -> pawl.v1.Latency
-	60, // 31: pawl.v1.Queue.series:type_name -> pawl.v1.QueueSeries
-	61, // 32: pawl.v1.Queue.missing:type_name -> pawl.v1.Missing
+	53, // 27: pawl.v1.Queue.breakers:type_name -> pawl.v1.BreakerStatus
+	54, // 28: pawl.v1.Queue.rates:type_name -> pawl.v1.QueueRates
+	55, // 29: pawl.v1.Queue.wait:type_name -> pawl.v1.Latency
+	55, // 30: pawl.v1.Queue.run:type_name -> pawl.v1.Latency
+	56, // 31: pawl.v1.Queue.series:type_name -> pawl.v1.QueueSeries
+	57, // 32: pawl.v1.Queue.missing:type_name -> pawl.v1.Missing
 	11, // 33: pawl.v1.QueuePart.depth:type_name -> pawl.v1.Depth
-	54, // 34: pawl.v1.ListQueuesRequest.series:type_name -> google.protobuf.Duration
+	50, // 34: pawl.v1.ListQueuesRequest.series:type_name -> google.protobuf.Duration
 	1,  // 35: pawl.v1.ListQueuesRequest.having:type_name -> pawl.v1.QueueTrait
 	2,  // 36: pawl.v1.ListQueuesRequest.order:type_name -> pawl.v1.QueueOrder
 	9,  // 37: pawl.v1.ListQueuesResponse.items:type_name -> pawl.v1.Queue
-	61, // 38: pawl.v1.ListQueuesResponse.missing:type_name -> pawl.v1.Missing
+	57, // 38: pawl.v1.ListQueuesResponse.missing:type_name -> pawl.v1.Missing
 	9,  // 39: pawl.v1.GetQueueResponse.queue:type_name -> pawl.v1.Queue
 	3,  // 40: pawl.v1.PutQueueRequest.settings:type_name -> pawl.v1.QueueSettings
 	9,  // 41: pawl.v1.PutQueueResponse.queue:type_name -> pawl.v1.Queue
@@ -3773,70 +3446,64 @@ var file_pawl_v1_operator_proto_depIdxs = []int32{
 	9,  // 43: pawl.v1.ResumeQueueResponse.queue:type_name -> pawl.v1.Queue
 	9,  // 44: pawl.v1.CloseBreakerResponse.queue:type_name -> pawl.v1.Queue
 	9,  // 45: pawl.v1.SpreadQueueResponse.queue:type_name -> pawl.v1.Queue
-	62, // 46: pawl.v1.ListDeadRequest.filter:type_name -> pawl.v1.Filter
-	63, // 47: pawl.v1.ListDeadResponse.items:type_name -> pawl.v1.Task
-	64, // 48: pawl.v1.ListDeadResponse.searched:type_name -> pawl.v1.Searched
-	61, // 49: pawl.v1.ListDeadResponse.missing:type_name -> pawl.v1.Missing
-	62, // 50: pawl.v1.ListPoisonedRequest.filter:type_name -> pawl.v1.Filter
-	63, // 51: pawl.v1.ListPoisonedResponse.items:type_name -> pawl.v1.Task
-	64, // 52: pawl.v1.ListPoisonedResponse.searched:type_name -> pawl.v1.Searched
-	61, // 53: pawl.v1.ListPoisonedResponse.missing:type_name -> pawl.v1.Missing
+	58, // 46: pawl.v1.ListDeadRequest.filter:type_name -> pawl.v1.Filter
+	59, // 47: pawl.v1.ListDeadResponse.items:type_name -> pawl.v1.Task
+	60, // 48: pawl.v1.ListDeadResponse.searched:type_name -> pawl.v1.Searched
+	57, // 49: pawl.v1.ListDeadResponse.missing:type_name -> pawl.v1.Missing
+	58, // 50: pawl.v1.ListPoisonedRequest.filter:type_name -> pawl.v1.Filter
+	59, // 51: pawl.v1.ListPoisonedResponse.items:type_name -> pawl.v1.Task
+	60, // 52: pawl.v1.ListPoisonedResponse.searched:type_name -> pawl.v1.Searched
+	57, // 53: pawl.v1.ListPoisonedResponse.missing:type_name -> pawl.v1.Missing
 	37, // 54: pawl.v1.GroupDeadResponse.groups:type_name -> pawl.v1.DeadGroup
-	61, // 55: pawl.v1.GroupDeadResponse.missing:type_name -> pawl.v1.Missing
-	56, // 56: pawl.v1.DeadGroup.first_at:type_name -> google.protobuf.Timestamp
-	56, // 57: pawl.v1.DeadGroup.last_at:type_name -> google.protobuf.Timestamp
-	62, // 58: pawl.v1.ReplayDeadRequest.filter:type_name -> pawl.v1.Filter
-	62, // 59: pawl.v1.DiscardDeadRequest.filter:type_name -> pawl.v1.Filter
-	63, // 60: pawl.v1.RetryTaskResponse.task:type_name -> pawl.v1.Task
-	63, // 61: pawl.v1.RunTaskNowResponse.task:type_name -> pawl.v1.Task
-	63, // 62: pawl.v1.DiscardTaskResponse.task:type_name -> pawl.v1.Task
-	56, // 63: pawl.v1.GetServerResponse.now:type_name -> google.protobuf.Timestamp
-	50, // 64: pawl.v1.GetServerResponse.shards:type_name -> pawl.v1.ShardInfo
-	5,  // 65: pawl.v1.QueueSettings.KeysEntry.value:type_name -> pawl.v1.KeyRules
-	55, // 66: pawl.v1.QueueSettings.BreakersEntry.value:type_name -> pawl.v1.Breaker
-	13, // 67: pawl.v1.OperatorService.ListQueues:input_type -> pawl.v1.ListQueuesRequest
-	15, // 68: pawl.v1.OperatorService.GetQueue:input_type -> pawl.v1.GetQueueRequest
-	17, // 69: pawl.v1.OperatorService.PutQueue:input_type -> pawl.v1.PutQueueRequest
-	19, // 70: pawl.v1.OperatorService.DeleteQueue:input_type -> pawl.v1.DeleteQueueRequest
-	21, // 71: pawl.v1.OperatorService.PauseQueue:input_type -> pawl.v1.PauseQueueRequest
-	23, // 72: pawl.v1.OperatorService.ResumeQueue:input_type -> pawl.v1.ResumeQueueRequest
-	27, // 73: pawl.v1.OperatorService.SpreadQueue:input_type -> pawl.v1.SpreadQueueRequest
-	25, // 74: pawl.v1.OperatorService.CloseBreaker:input_type -> pawl.v1.CloseBreakerRequest
-	29, // 75: pawl.v1.OperatorService.PurgeQueue:input_type -> pawl.v1.PurgeQueueRequest
-	65, // 76: pawl.v1.OperatorService.ExplainQueue:input_type -> pawl.v1.ExplainQueueRequest
-	31, // 77: pawl.v1.OperatorService.ListDead:input_type -> pawl.v1.ListDeadRequest
-	33, // 78: pawl.v1.OperatorService.ListPoisoned:input_type -> pawl.v1.ListPoisonedRequest
-	35, // 79: pawl.v1.OperatorService.GroupDead:input_type -> pawl.v1.GroupDeadRequest
-	38, // 80: pawl.v1.OperatorService.ReplayDead:input_type -> pawl.v1.ReplayDeadRequest
-	40, // 81: pawl.v1.OperatorService.DiscardDead:input_type -> pawl.v1.DiscardDeadRequest
-	42, // 82: pawl.v1.OperatorService.RetryTask:input_type -> pawl.v1.RetryTaskRequest
-	44, // 83: pawl.v1.OperatorService.RunTaskNow:input_type -> pawl.v1.RunTaskNowRequest
-	46, // 84: pawl.v1.OperatorService.DiscardTask:input_type -> pawl.v1.DiscardTaskRequest
-	48, // 85: pawl.v1.OperatorService.GetServer:input_type -> pawl.v1.GetServerRequest
-	14, // 86: pawl.v1.OperatorService.ListQueues:output_type -> pawl.v1.ListQueuesResponse
-	16, // 87: pawl.v1.OperatorService.GetQueue:output_type -> pawl.v1.GetQueueResponse
-	18, // 88: pawl.v1.OperatorService.PutQueue:output_type -> pawl.v1.PutQueueResponse
-	20, // 89: pawl.v1.OperatorService.DeleteQueue:output_type -> pawl.v1.DeleteQueueResponse
-	22, // 90: pawl.v1.OperatorService.PauseQueue:output_type -> pawl.v1.PauseQueueResponse
-	24, // 91: pawl.v1.OperatorService.ResumeQueue:output_type -> pawl.v1.ResumeQueueResponse
-	28, // 92: pawl.v1.OperatorService.SpreadQueue:output_type -> pawl.v1.SpreadQueueResponse
-	26, // 93: pawl.v1.OperatorService.CloseBreaker:output_type -> pawl.v1.CloseBreakerResponse
-	30, // 94: pawl.v1.OperatorService.PurgeQueue:output_type -> pawl.v1.PurgeQueueResponse
-	66, // 95: pawl.v1.OperatorService.ExplainQueue:output_type -> pawl.v1.ExplainQueueResponse
-	32, // 96: pawl.v1.OperatorService.ListDead:output_type -> pawl.v1.ListDeadResponse
-	34, // 97: pawl.v1.OperatorService.ListPoisoned:output_type -> pawl.v1.ListPoisonedResponse
-	36, // 98: pawl.v1.OperatorService.GroupDead:output_type -> pawl.v1.GroupDeadResponse
-	39, // 99: pawl.v1.OperatorService.ReplayDead:output_type -> pawl.v1.ReplayDeadResponse
-	41, // 100: pawl.v1.OperatorService.DiscardDead:output_type -> pawl.v1.DiscardDeadResponse
-	43, // 101: pawl.v1.OperatorService.RetryTask:output_type -> pawl.v1.RetryTaskResponse
-	45, // 102: pawl.v1.OperatorService.RunTaskNow:output_type -> pawl.v1.RunTaskNowResponse
-	47, // 103: pawl.v1.OperatorService.DiscardTask:output_type -> pawl.v1.DiscardTaskResponse
-	49, // 104: pawl.v1.OperatorService.GetServer:output_type -> pawl.v1.GetServerResponse
-	86, // [86:105] is the sub-list for method output_type
-	67, // [67:86] is the sub-list for method input_type
-	67, // [67:67] is the sub-list for extension type_name
-	67, // [67:67] is the sub-list for extension extendee
-	0,  // [0:67] is the sub-list for field type_name
+	57, // 55: pawl.v1.GroupDeadResponse.missing:type_name -> pawl.v1.Missing
+	52, // 56: pawl.v1.DeadGroup.first_at:type_name -> google.protobuf.Timestamp
+	52, // 57: pawl.v1.DeadGroup.last_at:type_name -> google.protobuf.Timestamp
+	59, // 58: pawl.v1.RetryTaskResponse.task:type_name -> pawl.v1.Task
+	59, // 59: pawl.v1.RunTaskNowResponse.task:type_name -> pawl.v1.Task
+	59, // 60: pawl.v1.DiscardTaskResponse.task:type_name -> pawl.v1.Task
+	52, // 61: pawl.v1.GetServerResponse.now:type_name -> google.protobuf.Timestamp
+	46, // 62: pawl.v1.GetServerResponse.shards:type_name -> pawl.v1.ShardInfo
+	5,  // 63: pawl.v1.QueueSettings.KeysEntry.value:type_name -> pawl.v1.KeyRules
+	51, // 64: pawl.v1.QueueSettings.BreakersEntry.value:type_name -> pawl.v1.Breaker
+	13, // 65: pawl.v1.OperatorService.ListQueues:input_type -> pawl.v1.ListQueuesRequest
+	15, // 66: pawl.v1.OperatorService.GetQueue:input_type -> pawl.v1.GetQueueRequest
+	17, // 67: pawl.v1.OperatorService.PutQueue:input_type -> pawl.v1.PutQueueRequest
+	19, // 68: pawl.v1.OperatorService.DeleteQueue:input_type -> pawl.v1.DeleteQueueRequest
+	21, // 69: pawl.v1.OperatorService.PauseQueue:input_type -> pawl.v1.PauseQueueRequest
+	23, // 70: pawl.v1.OperatorService.ResumeQueue:input_type -> pawl.v1.ResumeQueueRequest
+	27, // 71: pawl.v1.OperatorService.SpreadQueue:input_type -> pawl.v1.SpreadQueueRequest
+	25, // 72: pawl.v1.OperatorService.CloseBreaker:input_type -> pawl.v1.CloseBreakerRequest
+	29, // 73: pawl.v1.OperatorService.PurgeQueue:input_type -> pawl.v1.PurgeQueueRequest
+	61, // 74: pawl.v1.OperatorService.ExplainQueue:input_type -> pawl.v1.ExplainQueueRequest
+	31, // 75: pawl.v1.OperatorService.ListDead:input_type -> pawl.v1.ListDeadRequest
+	33, // 76: pawl.v1.OperatorService.ListPoisoned:input_type -> pawl.v1.ListPoisonedRequest
+	35, // 77: pawl.v1.OperatorService.GroupDead:input_type -> pawl.v1.GroupDeadRequest
+	38, // 78: pawl.v1.OperatorService.RetryTask:input_type -> pawl.v1.RetryTaskRequest
+	40, // 79: pawl.v1.OperatorService.RunTaskNow:input_type -> pawl.v1.RunTaskNowRequest
+	42, // 80: pawl.v1.OperatorService.DiscardTask:input_type -> pawl.v1.DiscardTaskRequest
+	44, // 81: pawl.v1.OperatorService.GetServer:input_type -> pawl.v1.GetServerRequest
+	14, // 82: pawl.v1.OperatorService.ListQueues:output_type -> pawl.v1.ListQueuesResponse
+	16, // 83: pawl.v1.OperatorService.GetQueue:output_type -> pawl.v1.GetQueueResponse
+	18, // 84: pawl.v1.OperatorService.PutQueue:output_type -> pawl.v1.PutQueueResponse
+	20, // 85: pawl.v1.OperatorService.DeleteQueue:output_type -> pawl.v1.DeleteQueueResponse
+	22, // 86: pawl.v1.OperatorService.PauseQueue:output_type -> pawl.v1.PauseQueueResponse
+	24, // 87: pawl.v1.OperatorService.ResumeQueue:output_type -> pawl.v1.ResumeQueueResponse
+	28, // 88: pawl.v1.OperatorService.SpreadQueue:output_type -> pawl.v1.SpreadQueueResponse
+	26, // 89: pawl.v1.OperatorService.CloseBreaker:output_type -> pawl.v1.CloseBreakerResponse
+	30, // 90: pawl.v1.OperatorService.PurgeQueue:output_type -> pawl.v1.PurgeQueueResponse
+	62, // 91: pawl.v1.OperatorService.ExplainQueue:output_type -> pawl.v1.ExplainQueueResponse
+	32, // 92: pawl.v1.OperatorService.ListDead:output_type -> pawl.v1.ListDeadResponse
+	34, // 93: pawl.v1.OperatorService.ListPoisoned:output_type -> pawl.v1.ListPoisonedResponse
+	36, // 94: pawl.v1.OperatorService.GroupDead:output_type -> pawl.v1.GroupDeadResponse
+	39, // 95: pawl.v1.OperatorService.RetryTask:output_type -> pawl.v1.RetryTaskResponse
+	41, // 96: pawl.v1.OperatorService.RunTaskNow:output_type -> pawl.v1.RunTaskNowResponse
+	43, // 97: pawl.v1.OperatorService.DiscardTask:output_type -> pawl.v1.DiscardTaskResponse
+	45, // 98: pawl.v1.OperatorService.GetServer:output_type -> pawl.v1.GetServerResponse
+	82, // [82:99] is the sub-list for method output_type
+	65, // [65:82] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_operator_proto_init() }
@@ -3862,7 +3529,7 @@ func file_pawl_v1_operator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pawl_v1_operator_proto_rawDesc), len(file_pawl_v1_operator_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   50,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

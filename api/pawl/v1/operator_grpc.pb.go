@@ -32,8 +32,6 @@ const (
 	OperatorService_ListDead_FullMethodName     = "/pawl.v1.OperatorService/ListDead"
 	OperatorService_ListPoisoned_FullMethodName = "/pawl.v1.OperatorService/ListPoisoned"
 	OperatorService_GroupDead_FullMethodName    = "/pawl.v1.OperatorService/GroupDead"
-	OperatorService_ReplayDead_FullMethodName   = "/pawl.v1.OperatorService/ReplayDead"
-	OperatorService_DiscardDead_FullMethodName  = "/pawl.v1.OperatorService/DiscardDead"
 	OperatorService_RetryTask_FullMethodName    = "/pawl.v1.OperatorService/RetryTask"
 	OperatorService_RunTaskNow_FullMethodName   = "/pawl.v1.OperatorService/RunTaskNow"
 	OperatorService_DiscardTask_FullMethodName  = "/pawl.v1.OperatorService/DiscardTask"
@@ -61,6 +59,7 @@ type OperatorServiceClient interface {
 	// CloseBreaker closes the breaker of a type, or all breakers of a queue. There is no call to open a breaker: to stop a type, pause it.
 	CloseBreaker(ctx context.Context, in *CloseBreakerRequest, opts ...grpc.CallOption) (*CloseBreakerResponse, error)
 	// PurgeQueue discards the waiting tasks; it does not erase them.
+	// Errors: unavailable if shards of the queue do not answer; it names them, and is done in the others.
 	PurgeQueue(ctx context.Context, in *PurgeQueueRequest, opts ...grpc.CallOption) (*PurgeQueueResponse, error)
 	// ExplainQueue returns what the ready tasks of a queue are waiting for.
 	ExplainQueue(ctx context.Context, in *ExplainQueueRequest, opts ...grpc.CallOption) (*ExplainQueueResponse, error)
@@ -69,10 +68,6 @@ type OperatorServiceClient interface {
 	ListPoisoned(ctx context.Context, in *ListPoisonedRequest, opts ...grpc.CallOption) (*ListPoisonedResponse, error)
 	// GroupDead counts dead letters by type and normalized message.
 	GroupDead(ctx context.Context, in *GroupDeadRequest, opts ...grpc.CallOption) (*GroupDeadResponse, error)
-	// ReplayDead puts dead or poisoned tasks back into their queue. They keep their id, key and attempt log.
-	// Errors: unavailable if shards of the queue do not answer; it names them, and is done in the others. The same holds for DiscardDead and PurgeQueue.
-	ReplayDead(ctx context.Context, in *ReplayDeadRequest, opts ...grpc.CallOption) (*ReplayDeadResponse, error)
-	DiscardDead(ctx context.Context, in *DiscardDeadRequest, opts ...grpc.CallOption) (*DiscardDeadResponse, error)
 	// RetryTask makes a retrying, dead, poisoned, discarded or cancelled task ready now, with a fresh set of attempts if it had ended.
 	RetryTask(ctx context.Context, in *RetryTaskRequest, opts ...grpc.CallOption) (*RetryTaskResponse, error)
 	// RunTaskNow makes a scheduled or retrying task ready now.
@@ -221,26 +216,6 @@ func (c *operatorServiceClient) GroupDead(ctx context.Context, in *GroupDeadRequ
 	return out, nil
 }
 
-func (c *operatorServiceClient) ReplayDead(ctx context.Context, in *ReplayDeadRequest, opts ...grpc.CallOption) (*ReplayDeadResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ReplayDeadResponse)
-	err := c.cc.Invoke(ctx, OperatorService_ReplayDead_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *operatorServiceClient) DiscardDead(ctx context.Context, in *DiscardDeadRequest, opts ...grpc.CallOption) (*DiscardDeadResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(DiscardDeadResponse)
-	err := c.cc.Invoke(ctx, OperatorService_DiscardDead_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 func (c *operatorServiceClient) RetryTask(ctx context.Context, in *RetryTaskRequest, opts ...grpc.CallOption) (*RetryTaskResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RetryTaskResponse)
@@ -302,6 +277,7 @@ type OperatorServiceServer interface {
 	// CloseBreaker closes the breaker of a type, or all breakers of a queue. There is no call to open a breaker: to stop a type, pause it.
 	CloseBreaker(context.Context, *CloseBreakerRequest) (*CloseBreakerResponse, error)
 	// PurgeQueue discards the waiting tasks; it does not erase them.
+	// Errors: unavailable if shards of the queue do not answer; it names them, and is done in the others.
 	PurgeQueue(context.Context, *PurgeQueueRequest) (*PurgeQueueResponse, error)
 	// ExplainQueue returns what the ready tasks of a queue are waiting for.
 	ExplainQueue(context.Context, *ExplainQueueRequest) (*ExplainQueueResponse, error)
@@ -310,10 +286,6 @@ type OperatorServiceServer interface {
 	ListPoisoned(context.Context, *ListPoisonedRequest) (*ListPoisonedResponse, error)
 	// GroupDead counts dead letters by type and normalized message.
 	GroupDead(context.Context, *GroupDeadRequest) (*GroupDeadResponse, error)
-	// ReplayDead puts dead or poisoned tasks back into their queue. They keep their id, key and attempt log.
-	// Errors: unavailable if shards of the queue do not answer; it names them, and is done in the others. The same holds for DiscardDead and PurgeQueue.
-	ReplayDead(context.Context, *ReplayDeadRequest) (*ReplayDeadResponse, error)
-	DiscardDead(context.Context, *DiscardDeadRequest) (*DiscardDeadResponse, error)
 	// RetryTask makes a retrying, dead, poisoned, discarded or cancelled task ready now, with a fresh set of attempts if it had ended.
 	RetryTask(context.Context, *RetryTaskRequest) (*RetryTaskResponse, error)
 	// RunTaskNow makes a scheduled or retrying task ready now.
@@ -370,12 +342,6 @@ func (UnimplementedOperatorServiceServer) ListPoisoned(context.Context, *ListPoi
 }
 func (UnimplementedOperatorServiceServer) GroupDead(context.Context, *GroupDeadRequest) (*GroupDeadResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GroupDead not implemented")
-}
-func (UnimplementedOperatorServiceServer) ReplayDead(context.Context, *ReplayDeadRequest) (*ReplayDeadResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method ReplayDead not implemented")
-}
-func (UnimplementedOperatorServiceServer) DiscardDead(context.Context, *DiscardDeadRequest) (*DiscardDeadResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method DiscardDead not implemented")
 }
 func (UnimplementedOperatorServiceServer) RetryTask(context.Context, *RetryTaskRequest) (*RetryTaskResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RetryTask not implemented")
@@ -644,42 +610,6 @@ func _OperatorService_GroupDead_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
-func _OperatorService_ReplayDead_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ReplayDeadRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(OperatorServiceServer).ReplayDead(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: OperatorService_ReplayDead_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(OperatorServiceServer).ReplayDead(ctx, req.(*ReplayDeadRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _OperatorService_DiscardDead_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(DiscardDeadRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(OperatorServiceServer).DiscardDead(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: OperatorService_DiscardDead_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(OperatorServiceServer).DiscardDead(ctx, req.(*DiscardDeadRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 func _OperatorService_RetryTask_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RetryTaskRequest)
 	if err := dec(in); err != nil {
@@ -810,14 +740,6 @@ var OperatorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GroupDead",
 			Handler:    _OperatorService_GroupDead_Handler,
-		},
-		{
-			MethodName: "ReplayDead",
-			Handler:    _OperatorService_ReplayDead_Handler,
-		},
-		{
-			MethodName: "DiscardDead",
-			Handler:    _OperatorService_DiscardDead_Handler,
 		},
 		{
 			MethodName: "RetryTask",

@@ -182,8 +182,6 @@ CALLS: dict[str, Callable[[pawl.App, dict[str, Any]], Any]] = {
     "run_now": lambda app, g: task(app.admin.tasks.run_now(g["task"])),
     "retry_task": lambda app, g: task(app.admin.tasks.retry(g["task"])),
     "dead_groups": lambda app, g: {"groups": [vars(each) for each in app.admin.dead_letters.groups(g["queue"])]},
-    "replay_dead": lambda app, g: vars(app.admin.dead_letters.replay(g["queue"], task_ids=g["task_ids"])),
-    "discard_dead": lambda app, g: vars(app.admin.dead_letters.discard(g["queue"], task_ids=g["task_ids"])),
     "start_operation": _start_operation,
     "get_operation": lambda app, g: operation(app.admin.operations.get(g["operation"])),
     "find_worker": _find_worker,

@@ -51,13 +51,12 @@ def test_rates_are_texts_too(app: pawl.App, queue: str) -> None:
         assert (put.settings.rate, put.settings.keys["vip"].rate) == (want, want)
         assert _convert.per_second("rate", text) == limit / period
     assert app.admin.queues.put(queue, admin.QueueSettings(rate="none")).settings.rate is None
-    assert app.admin.dead_letters.replay(queue, filter=admin.Filter(), rate="0.5/s").matched == 0
     spec = admin.OperationSpec("cancel", admin.Filter(queue=queue), rate="30/m")
     assert app.admin.operations.start(spec).spec.rate == 0.5
     for text in ("", "abc", "/s", "5/", "5/0s", "0/s", "-1/s", "NaN", "Inf/s", "5/s/s", "5/week", "1_0/s", "1e16/s"):
         calls: tuple[tuple[str, Callable[[str], object]], ...] = (
             ("settings.rate", lambda text: app.admin.queues.put(queue, admin.QueueSettings(rate=text or " "))),
-            ("rate", lambda text: app.admin.dead_letters.replay(queue, filter=admin.Filter(), rate=text)),
+            ("spec.rate", lambda text: app.admin.operations.start(replace(spec, rate=text or " "))),
         )
         for field, call in calls:
             with pytest.raises(pawl.InvalidArgumentError, match="is not a rate such as 50/s, 30/m, 1000/h or 100/10s") as refused:
@@ -108,6 +107,7 @@ def test_lists_and_twins(app: pawl.App, queue: str) -> None:
     assert paused is not None and paused.by == "lena"
     app.schedules.delete(queue)
     app.admin.queues.resume(queue, type="job")
+    assert app.admin.operations.preview(admin.OperationSpec("discard", admin.Filter(queue=queue))) == admin.OperationPreview(1, False)
     assert app.admin.queues.purge(queue) == 1
 
 
@@ -127,8 +127,6 @@ def test_calls_that_a_retry_would_not_repeat_are_not_retried(again: bool) -> Non
 
     with pawl.App("127.0.0.1:1") as app:
         calls: list[_rpc.Op[Any]] = [
-            _operate.replay(app._caller, "q", (), admin.Filter(), 5, 0, again, False, ""),  # again: as a dry run
-            _operate.discard(app._caller, "q", (), admin.Filter(), 5, again, False, ""),
             _operate.put_queue(app._caller, "q", SETTINGS, None if again else 7),
         ]
         if not again:

@@ -47,5 +47,5 @@ export { Schedules, type Missed, type Overlap, type Schedule, type ScheduleChang
 export type { SchedulePause, Tick } from "./schedule.js";
 export { Admin } from "./admin.js";
 export { DeadLetters, Operations, Queues, Tasks, Workers } from "./operate.js";
-export type { Breaker, DeadGroup, DeadSelection, Depth, EventCounts, Explanation, Filter, KeyRules, Latency, Operation, OperationSpec } from "./operated.js";
-export type { PausedSubset, Queue, QueueSettings, Rate, Reason, Retention, RunningTask, Stats, WorkerInfo } from "./operated.js";
+export type { Breaker, DeadGroup, Depth, EventCounts, Explanation, Filter, KeyRules, Latency, Operation } from "./operated.js";
+export type { OperationPreview, OperationSpec, PausedSubset, Queue, QueueSettings, Rate, Reason, Retention, RunningTask, Stats, WorkerInfo } from "./operated.js";

@@ -7,14 +7,15 @@ import { create } from "@bufbuild/protobuf";
 import { Calls } from "./calls.js";
 import { milliseconds, type Duration } from "./convert.js";
 import { ExplainTaskResponseSchema } from "./gen/pawl/v1/explain_pb.js";
-import { OperationSchema, OperationService } from "./gen/pawl/v1/operation_pb.js";
-import { DeadGroupSchema, DiscardDeadResponseSchema, OperatorService, QueueSchema, ReplayDeadResponseSchema } from "./gen/pawl/v1/operator_pb.js";
+import { OperationPreviewSchema, OperationSchema, OperationService } from "./gen/pawl/v1/operation_pb.js";
+import { DeadGroupSchema, OperatorService, QueueSchema } from "./gen/pawl/v1/operator_pb.js";
 import { ProducerService } from "./gen/pawl/v1/producer_pb.js";
 import { StatsSchema, StatsService } from "./gen/pawl/v1/stats_pb.js";
 import { WorkerRegistryService, WorkerSchema } from "./gen/pawl/v1/worker_registry_pb.js";
 import { read, write } from "./messages.js";
 import { taskInfo, type TaskInfo } from "./models.js";
-import type { DeadGroup, DeadSelection, Discarded, Explanation, Filter, Operation, OperationSpec, PausedSubset, Queue, QueueSettings, Replayed, Stats, WorkerInfo } from "./operated.js";
+import type { DeadGroup, Explanation, Filter, Operation, OperationPreview, OperationSpec } from "./operated.js";
+import type { PausedSubset, Queue, QueueSettings, Stats, WorkerInfo } from "./operated.js";
 import { pages } from "./rpc.js";
 
 /** The calls about queues. */
@@ -86,21 +87,6 @@ export class DeadLetters extends Calls {
       return { items: items.map((each) => taskInfo(each)), next: nextCursor, missing };
     });
   }
-
-  /**
-   * Runs dead letters again: those in taskIds, or those that the filter selects; an empty filter selects all. rate: tasks per second, or a
-   * text such as "30/m".
-   */
-  async replay(queue: string, selection: DeadSelection & { rate?: number | string }): Promise<Replayed> {
-    const answer = await this.call(OperatorService.method.replayDead, { queue, ...selection }, { repeat: selection.dryRun === true });
-    return read<Replayed>(ReplayDeadResponseSchema, answer);
-  }
-
-  /** Discards dead letters after archiving them: those in taskIds, or those that the filter selects. */
-  async discard(queue: string, selection: DeadSelection): Promise<Discarded> {
-    const answer = await this.call(OperatorService.method.discardDead, { queue, ...selection }, { repeat: selection.dryRun === true });
-    return read<Discarded>(DiscardDeadResponseSchema, answer);
-  }
 }
 
 /** The calls about single tasks. */
@@ -145,6 +131,12 @@ export class Operations extends Calls {
   async start(spec: OperationSpec, reason = "", options: { requestId?: string } = {}): Promise<Operation> {
     const answer = await this.call(OperationService.method.startOperation, { spec, reason, ...options, requestId: options.requestId ?? randomUUID() });
     return read<Operation>(OperationSchema, answer.operation ?? create(OperationSchema));
+  }
+
+  /** Returns how many tasks an operation would affect, and changes nothing. */
+  async preview(spec: OperationSpec): Promise<OperationPreview> {
+    const answer = await this.call(OperationService.method.startOperation, { spec, dryRun: true });
+    return read<OperationPreview>(OperationPreviewSchema, answer.preview ?? create(OperationPreviewSchema));
   }
 
   /** Returns an operation. wait: how long to wait for it to stop running, up to 60 s. */

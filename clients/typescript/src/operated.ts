@@ -154,19 +154,6 @@ export interface DeadGroup {
   readonly queue: string;
 }
 
-/** Selects dead letters: those in taskIds, or those that the filter selects. */
-export interface DeadSelection {
-  taskIds?: readonly string[];
-  filter?: Filter;
-  /** 0: all that match. */
-  max?: number;
-  /** Only counts. */
-  dryRun?: boolean;
-  /** Selects poisoned tasks instead. */
-  poisoned?: boolean;
-  reason?: string;
-}
-
 /** A bulk operation: one action, applied to many tasks in the background. See docs/bulk-operations.md. */
 export interface OperationSpec {
   action: "replay" | "cancel" | "discard" | "move" | "set_priority" | "run_now";
@@ -181,6 +168,13 @@ export interface OperationSpec {
   rate?: number | string;
   /** The operation pauses itself after this many tasks; 0: it does not. */
   canary?: number;
+}
+
+/** What an operation would affect. */
+export interface OperationPreview {
+  readonly matched: number;
+  /** Counting all of the tasks would have taken too long. */
+  readonly isLowerBound: boolean;
 }
 
 /** What the broker knows about an operation. */
@@ -303,16 +297,4 @@ export interface Stats {
 export interface PausedSubset {
   type?: string;
   key?: string;
-}
-
-/** What a replay did. */
-export interface Replayed {
-  readonly matched: number;
-  readonly replayed: number;
-}
-
-/** What a discard did. */
-export interface Discarded {
-  readonly matched: number;
-  readonly discarded: number;
 }

@@ -51,7 +51,7 @@ test("rates are texts too", async () => {
   for (const text of [" ", "abc", "/s", "5/", "5/0s", "0/s", "-1/s", "NaN", "Inf/s", "5/s/s", "5/week", "1_0/s", "1,0,00000000000000000/s"]) {
     const wants = (field: string) => (err: unknown) => err instanceof InvalidArgumentError && err.field === field && /is not a rate such as 50\/s, 30\/m, 1000\/h or 100\/10s/.test(err.message);
     await assert.rejects(put(text), wants("settings.rate"));
-    await assert.rejects(w.client.admin.deadLetters.replay(queue, { filter: {}, rate: text }), wants("rate"));
+    await assert.rejects(w.client.admin.operations.start({ action: "cancel", filter: { queue }, rate: text }), wants("spec.rate"));
   }
   await assert.rejects(put("0.5/s"), /a limit is a whole number of tasks; use a longer period/);
 });
@@ -77,6 +77,7 @@ test("lists", async () => {
   assert.deepEqual(names, [queue, "job"]);
   await w.client.admin.queues.pause(queue, "why not", { type: "job" });
   await w.client.admin.queues.resume(queue, "", { type: "job" });
+  assert.equal((await w.client.admin.operations.preview({ action: "discard", filter: { queue } })).matched, 1);
   assert.equal(await w.client.admin.queues.purge(queue), 1);
   await w.client.schedules.withActor("lena").put(queue, defineTask("job", { queue }).call(null), { every: 60_000 });
   assert.equal((await w.client.schedules.withActor("lena").pause(queue)).pause?.by, "lena");

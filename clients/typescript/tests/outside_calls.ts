@@ -174,8 +174,6 @@ export const calls: Record<string, CallOf> = {
   run_now: async (client, g) => taskOf(await client.admin.tasks.runNow(String(g["task"]))),
   retry_task: async (client, g) => taskOf(await client.admin.tasks.retry(String(g["task"]))),
   dead_groups: async (client, g) => ({ groups: await client.admin.deadLetters.groups(queue(g)) }),
-  replay_dead: (client, g) => client.admin.deadLetters.replay(queue(g), { taskIds: g["task_ids"] as string[] }),
-  discard_dead: (client, g) => client.admin.deadLetters.discard(queue(g), { taskIds: g["task_ids"] as string[] }),
   start_operation: async (client, g) => {
     const { action, filter } = g as { action: OperationSpec["action"]; filter: Filter };
     return operationOf(await client.admin.operations.start({ action, filter }, reason(g)));

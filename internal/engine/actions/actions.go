@@ -117,7 +117,6 @@ type Bulk struct {
 	Action task.Action
 	Call   uint64 // distinguishes it from other calls
 	Queue  string
-	Of     any // a struct that describes which tasks; nil: the action says it all
 }
 
 // Record records that the call has changed n tasks in this round.
@@ -125,9 +124,8 @@ func (b *Bulk) Record(r *engine.Round, ns string, n int64) {
 	if n == 0 {
 		return
 	}
-	_, of := audit.Changed(nil, b.Of)
 	Record(r, audit.Entry{By: b.By, Action: b.Action, Namespace: ns, Target: task.Target{Kind: task.OnQueue, Name: b.Queue}, Queue: b.Queue,
-		After: of, Tasks: n, Call: b.Call})
+		Tasks: n, Call: b.Call})
 }
 
 // CloseBreakers is engine.CloseBreakers with an audit entry.

@@ -174,7 +174,7 @@ func uniqueKeyTaken(r *engine.Round, ns string, x *schema.Exec) bool {
 func act(r *engine.Round, ns string, c *StepCall, t Selected, x *schema.Exec) error {
 	switch c.Action {
 	case task.Replay:
-		return engine.Retry(r, ns, t.ID, 0)
+		return engine.Retry(r, ns, t.ID)
 	case task.Cancel:
 		return engine.Cancel(r, ns, t.ID)
 	case task.Discard:

@@ -11,7 +11,6 @@ import (
 	"os"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -510,14 +509,6 @@ func TestBreakersOfParts(t *testing.T) {
 	if _, err := breakerOf("breaker", &pawlv1.Breaker{Window: &durationpb.Duration{Seconds: 1, Nanos: -1}}); err == nil ||
 		!strings.Contains(err.Error(), "is not a duration") {
 		t.Errorf("breakerOf an invalid window: %v", err)
-	}
-}
-
-// An id that is given twice counts once.
-func TestDuplicateIDs(t *testing.T) {
-	a, b := task.NewID(1, 1, 1), task.NewID(1, 1, 2)
-	if got, err := IDsOf([]string{a.String(), b.String(), a.String(), b.String()}); err != nil || !slices.Equal(got, []task.ID{a, b}) {
-		t.Errorf("IDsOf duplicates = %v, %v", got, err)
 	}
 }
 

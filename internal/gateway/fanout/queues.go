@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
@@ -94,7 +93,7 @@ func (g Queues) Whole(ctx context.Context, q queues.Queue) (broker.QueueInfo, er
 // Purge discards the waiting tasks in all parts of a queue.
 func (g Queues) Purge(ctx context.Context, by task.Author, q queues.Queue) (discarded int64, err error) {
 	var sum atomic.Int64
-	parts, err := g.runOn(ctx, q, q.Shards(), func(ctx context.Context, shard uint32) error {
+	parts, err := g.runOn(ctx, q, func(ctx context.Context, shard uint32) error {
 		out, err := broker.PurgeQueue.Call(ctx, g.Verbs, broker.QueueCommand{OnQueue: callinfo.OnQueue(ctx, shard, q.Name),
 			Authored: broker.Authored{By: by}})
 		sum.Add(out.Done)
@@ -102,7 +101,7 @@ func (g Queues) Purge(ctx context.Context, by task.Author, q queues.Queue) (disc
 	})
 	discarded = sum.Load()
 	if err == nil {
-		err = unfinished(q, parts, len(q.Shards()), fmt.Sprintf(" (%d tasks)", discarded))
+		err = unfinished(q, parts, fmt.Sprintf(" (%d tasks)", discarded))
 	}
 	return discarded, err
 }
@@ -122,49 +121,6 @@ func (g Queues) DeadGroups(ctx context.Context, shards []uint32, queue string, s
 		all[i], cut = f.Groups, cut || f.Partial
 	}
 	return verb.Partial[[]broker.Group]{Value: broker.MergeGroups(all...), Missing: found.Missing}, cut, err
-}
-
-// Bulk runs a call on selected dead letters in the parts of a queue that may have some.
-func (g Queues) Bulk(ctx context.Context, q queues.Queue, s broker.Selection, v *verb.Verb[broker.OnDead, broker.BulkDone]) (matched,
-	done int64, err error) {
-	in := func(shard uint32, of []task.ID) []task.ID {
-		return slices.DeleteFunc(slices.Clone(of), func(id task.ID) bool { return q.Spread() && id.Shard() != shard })
-	}
-	shards := slices.DeleteFunc(q.Shards(), func(shard uint32) bool { return s.IDs != nil && len(in(shard, s.IDs)) == 0 })
-	if s.Rate > 0 { // when due, the parts run in parallel
-		s.Rate /= float64(len(shards))
-	}
-	var mu sync.Mutex   // of matched and done
-	var turn sync.Mutex // with a maximum, each part may take what the others have left; guards unsure
-	var unsure uint32   // a shard that may have taken some, without saying how many; 0: none
-	parts, err := g.runOn(ctx, q, shards, func(ctx context.Context, shard uint32) error {
-		part := s
-		if s.IDs != nil {
-			part.IDs = in(shard, s.IDs)
-		}
-		if s.Max > 0 {
-			turn.Lock()
-			defer turn.Unlock()
-			if unsure != 0 {
-				return task.Unavailable(repeatAfter, "not asked, since shard %d may have taken some of the %d", unsure, s.Max)
-			}
-			if part.Max = s.Max - matched; part.Max <= 0 {
-				return nil
-			}
-		}
-		out, err := v.Call(ctx, g.Verbs, broker.OnDead{OnShard: callinfo.OnShard(ctx, shard), Selection: part})
-		if s.Max > 0 && unlessAbsent(err) != nil {
-			unsure = shard
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		matched, done = matched+out.Matched, done+out.Done
-		return err
-	})
-	if err == nil && (s.Max == 0 || matched < s.Max) {
-		err = unfinished(q, parts, len(shards), fmt.Sprintf(" (%d of %d tasks)", done, matched))
-	}
-	return matched, done, err
 }
 
 // Queues asks the shards that have parts of queues, and adds up what they answer.

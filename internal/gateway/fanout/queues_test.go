@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,7 +86,7 @@ func TestParts(t *testing.T) {
 				return ctx.Err()
 			}
 			a := parts(c.hung, c.down)
-			verbtest.On(a, broker.PurgeQueue, func(ctx context.Context, q broker.QueueCommand) (out broker.BulkDone, err error) {
+			verbtest.On(a, broker.PurgeQueue, func(ctx context.Context, q broker.QueueCommand) (out broker.Purged, err error) {
 				time.Sleep(time.Minute) // it may take its time
 				if q.By.Name == "lena" && q.Queue == "spread" {
 					out.Done = []int64{0, 1, 10, 100}[q.Shard]
@@ -135,113 +134,6 @@ func TestNoPart(t *testing.T) {
 	}
 	if err := (Queues{Verbs: parts(0, 0)}).EachPart(bg, spread, refuse); !errors.Is(err, task.ErrInvalidArgument) {
 		t.Errorf("a refusal is %v", err)
-	}
-}
-
-// A bulk call asks the parts at the same time, each for its own ids: those that have none of them are not asked. With a maximum, each may
-// take what the others have left, and a part that does not answer is not missed once that is reached.
-func TestBulk(t *testing.T) {
-	ids := []task.ID{task.NewID(1, 1, 1), task.NewID(3, 1, 1), task.NewID(3, 1, 2)}
-	for _, c := range []struct {
-		what          string
-		q             queues.Queue
-		s             broker.Selection
-		hung, down    uint32
-		matched, done int64
-		asked         string
-		want          error
-	}{
-		{"all", spread, broker.Selection{}, 0, 0, 9, 6, "1: all, 2: all, 3: all", nil},
-		{"all but one", spread, broker.Selection{}, 1, 0, 6, 4, "2: all, 3: all", task.ErrUnavailable},
-		{"as many as there are", spread, broker.Selection{Max: 9}, 0, 0, 9, 6, "1: all, 2: all, 3: all", nil},
-		{"as many as two parts have", spread, broker.Selection{Max: 6}, 0, 1, 6, 4, "2: all, 3: all", nil},
-		{"one more", spread, broker.Selection{Max: 7}, 1, 0, 6, 4, "2: all, 3: all", task.ErrUnavailable},
-		{"by id", spread, broker.Selection{IDs: ids}, 0, 2, 3, 3, "1: 1 ids, 3: 2 ids", nil},
-		{"by id, in one shard", single, broker.Selection{IDs: ids}, 0, 0, 3, 3, "2: 3 ids", nil},
-		{"by id, in no part", spread, broker.Selection{IDs: []task.ID{task.NewID(4, 1, 1)}}, 1, 2, 0, 0, "", nil},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			var mu sync.Mutex
-			var asked []string
-			a := parts(c.hung, c.down)
-			verbtest.On(a, broker.ReplayDead, func(_ context.Context, sent broker.OnDead) (out broker.BulkDone, err error) {
-				q := &broker.OnDead{} // as another node receives it
-				if data, err := verb.Encode(&sent); err != nil || verb.Decode(data, q) != nil {
-					t.Fatal(err)
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				which, n := "all", int64(3)
-				if q.Selection.IDs != nil {
-					n = int64(len(q.Selection.IDs))
-					which = fmt.Sprint(n, " ids")
-				}
-				asked = append(asked, fmt.Sprintf("%d: %s", q.Shard, which))
-				if out.Matched = n; q.Selection.Max > 0 {
-					out.Matched = min(n, q.Selection.Max)
-				}
-				if out.Done = out.Matched; out.Matched == 3 && which == "all" {
-					out.Done = 2
-				}
-				return out, nil
-			})
-			matched, done, err := Queues{Verbs: a}.Bulk(bg, c.q, c.s, broker.ReplayDead)
-			slices.Sort(asked)
-			if matched != c.matched || done != c.done || !errors.Is(err, c.want) || strings.Join(asked, ", ") != c.asked {
-				t.Errorf("%s: %d matched, %d done, %v; asked %s; want %d, %d, %v, %s", c.what, matched, done, err, strings.Join(asked, ", "), c.matched,
-					c.done, c.want, c.asked)
-			}
-			if said := fmt.Sprintf(" (%d of %d tasks)", c.done, c.matched); err != nil && !strings.Contains(err.Error(), said) {
-				t.Errorf("%s: %v, want%s", c.what, err, said)
-			}
-		})
-	}
-	for n, c := range []struct {
-		s    broker.Selection
-		most int64
-		rate float64
-	}{
-		{broker.Selection{Max: 1}, 1, 0}, {broker.Selection{Rate: 6}, 0, 2}, {broker.Selection{Rate: 6, IDs: ids}, 0, 3},
-	} {
-		var calls atomic.Int64
-		a := parts(0, 0)
-		verbtest.On(a, broker.ReplayDead, func(_ context.Context, q broker.OnDead) (broker.BulkDone, error) {
-			if calls.Add(1); q.Selection.Rate != c.rate || q.Selection.Max != c.most {
-				t.Errorf("%d: a part has the rate %v and the maximum %d", n, q.Selection.Rate, q.Selection.Max)
-			}
-			return broker.BulkDone{Matched: c.most}, nil
-		})
-		if _, _, err := (Queues{Verbs: a}).Bulk(bg, spread, c.s, broker.ReplayDead); err != nil || c.most > 0 && calls.Load() != 1 {
-			t.Errorf("%d: %d calls, %v", n, calls.Load(), err)
-		}
-	}
-}
-
-// With a maximum, a part that fails may have taken some: the others take none then, so that it is never exceeded. Without one, or if the
-// part is absent, they go on.
-func TestMaximumAfterAFailure(t *testing.T) {
-	for _, c := range []struct {
-		most  int64
-		fails error
-		calls int64
-		want  string
-	}{
-		{3, broker.Unknown("shard 2"), 1, "not asked, since shard "},
-		{3, errors.New("broken"), 1, "not asked, since shard "},
-		{10, task.NotFound("queue", "spread"), 3, ""},
-		{0, broker.Unknown("shard 2"), 3, "the outcome is not known"},
-	} {
-		var calls atomic.Int64
-		a := parts(0, 0)
-		verbtest.On(a, broker.ReplayDead, func(context.Context, broker.OnDead) (broker.BulkDone, error) {
-			calls.Add(1)
-			return broker.BulkDone{}, c.fails
-		})
-		_, _, err := (Queues{Verbs: a}).Bulk(bg, spread, broker.Selection{Max: c.most}, broker.ReplayDead)
-		if calls.Load() != c.calls || (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) &&
-			err.Error() != c.fails.Error() {
-			t.Errorf("a maximum of %d, and parts that fail with %v: %d calls, %v; want %d, %q", c.most, c.fails, calls.Load(), err, c.calls, c.want)
-		}
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 func TestCallsThatReadOnly(t *testing.T) {
 	for call, want := range map[string]reading{"ProducerService/ListTasks": true, "ProducerService/GetTask": true,
 		"OperatorService/ListQueues": true, "ProducerService/EnqueueBatch": false, "WorkerService/Claim": false,
-		"OperatorService/DiscardDead": false, "Health/Check": false} {
+		"OperatorService/PurgeQueue": false, "Health/Check": false} {
 		if got := readingOf(call); got != want {
 			t.Errorf("%s reads only: %v, want %v", call, got, want)
 		}

@@ -362,7 +362,7 @@ func TestServedCallIsNotForwarded(t *testing.T) {
 		for method, request := range map[string][]byte{"later": nil, "enqueue": []byte("x"), "purge": mustEncode(t,
 			broker.QueueCommand{OnQueue: routertest.OnOne})} {
 			answer, err := f.Nodes[1].Serve(context.Background(), method, request)
-			var a reply[broker.BulkDone]
+			var a reply[broker.Purged]
 			if err != nil || verb.Decode(answer, &a) != nil || a.Fault == nil || (method == "later") != (a.Fault.NotRun != "") {
 				t.Errorf("%s: fault %+v, %v", method, a.Fault, err)
 			}
@@ -463,8 +463,8 @@ func TestLeaderAndReady(t *testing.T) {
 
 // All calls may be repeated when their outcome is unknown, except these, which would have an effect when run twice.
 func TestRepeatableMethods(t *testing.T) {
-	once := []string{"abandon-once", "add-to-group", "claim", "discard-dead", "drop-queue", "enqueue", "make-group", "operate",
-		"purge", "put-queue", "remove-marker", "remove-namespace", "remove-webhook", "replay", "revoke-token", "settle"}
+	once := []string{"abandon-once", "add-to-group", "claim", "drop-queue", "enqueue", "make-group", "operate",
+		"purge", "put-queue", "remove-marker", "remove-namespace", "remove-webhook", "revoke-token", "settle"}
 	var got []string
 	routertest.InFleet(t, 1, func(f *routertest.Fleet) {
 		for _, name := range f.Nodes[1].Parts.Names() {

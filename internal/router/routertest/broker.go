@@ -37,7 +37,7 @@ func (b FakeBroker) answers() verbtest.Answers {
 	verbtest.On(on, router.CountQueues, b.countQueues)
 	verbtest.On(on, broker.OperateTask, b.operate)
 	verbtest.On(on, broker.CloseBreakers, b.closeBreakers)
-	verbtest.On(on, broker.PurgeQueue, func(context.Context, broker.QueueCommand) (broker.BulkDone, error) { panic("planted") })
+	verbtest.On(on, broker.PurgeQueue, func(context.Context, broker.QueueCommand) (broker.Purged, error) { panic("planted") })
 	verbtest.On(on, broker.CopyQueues, b.copyQueues)
 	verbtest.On(on, broker.ListGroups, b.listGroups)
 	verbtest.On(on, broker.ListOperations, b.listOperations)

@@ -51,12 +51,6 @@ func (f *goDriver) operateMany(ctx context.Context, do string, with map[string]a
 	switch do {
 	case "dead_groups":
 		return goDeadGroups(f.admin.DeadLetters().Groups(ctx, queue, false))
-	case "replay_dead":
-		n, err := f.admin.DeadLetters().Replay(ctx, selection(with))
-		return map[string]any{"matched": n.Matched, "replayed": n.Done}, err
-	case "discard_dead":
-		n, err := f.admin.DeadLetters().Discard(ctx, selection(with))
-		return map[string]any{"matched": n.Matched, "discarded": n.Done}, err
 	case "start_operation":
 		filter, _ := with["filter"].(map[string]any)
 		return goOperation(f.admin.Operations().Start(ctx, admin.OperationSpec{Action: admin.Action(text(with, "action")),
@@ -74,15 +68,6 @@ func (f *goDriver) operateMany(ctx context.Context, do string, with map[string]a
 			"succeeded": s.Totals.Succeeded}}, nil
 	}
 	return nil, fmt.Errorf("no such call: %s", do)
-}
-
-func selection(with map[string]any) admin.DeadSelection {
-	out := admin.DeadSelection{Queue: text(with, "queue")}
-	ids, _ := with["task_ids"].([]any)
-	for _, id := range ids {
-		out.TaskIDs = append(out.TaskIDs, fmt.Sprint(id))
-	}
-	return out
 }
 
 func (f *goDriver) putSchedule(ctx context.Context, with map[string]any) (any, error) {

@@ -40,10 +40,9 @@ var restCalls = map[string][2]string{
 	"trigger_schedule": {"POST", "/schedules/{name}/trigger"}, "set_queue": {"PUT", "/queues/{queue}"},
 	"get_queue": {"GET", "/queues/{queue}"}, "pause_queue": {"POST", "/queues/{queue}/pause"}, "resume_queue": {"POST",
 		"/queues/{queue}/resume"}, "purge_queue": {"POST", "/queues/{queue}/purge"}, "queue_stats": {"GET", "/queues/{queue}/stats"},
-	"dead_groups": {"GET", "/queues/{queue}/dead?group_by=error"}, "replay_dead": {"POST", "/queues/{queue}/dead/replay"},
-	"discard_dead": {"POST", "/queues/{queue}/dead/discard"}, "explain": {"GET", "/tasks/{task}/explain"},
-	"run_now": {"POST", "/tasks/{task}/run_now"}, "retry_task": {"POST", "/tasks/{task}/retry"}, "start_operation": {"POST", "/operations"},
-	"get_operation": {"GET", "/operations/{operation}"},
+	"dead_groups": {"GET", "/queues/{queue}/dead?group_by=error"}, "explain": {"GET", "/tasks/{task}/explain"},
+	"run_now": {"POST", "/tasks/{task}/run_now"}, "retry_task": {"POST", "/tasks/{task}/retry"},
+	"start_operation": {"POST", "/operations"}, "get_operation": {"GET", "/operations/{operation}"},
 }
 
 func (f *restDriver) call(ctx context.Context, do string, with map[string]any) (any, error) {

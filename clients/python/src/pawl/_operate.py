@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 from pawl import _messages, _rpc
 from pawl._convert import Seconds
-from pawl._operated import DeadGroup, Discarded, Explanation, Filter, Operation, OperationSpec, Queue, QueueSettings, Replayed, Stats, WorkerInfo
+from pawl._operated import DeadGroup, Explanation, Filter, Operation, OperationPreview, OperationSpec
+from pawl._operated import Queue, QueueSettings, Stats, WorkerInfo
 from pawl.models import TaskInfo, task_info
 from pawl.v1 import explain_pb2, operation_pb2, operator_pb2, producer_pb2, stats_pb2, worker_registry_pb2
 
@@ -21,8 +22,6 @@ _PURGE_QUEUE = _rpc.Method("/pawl.v1.OperatorService/PurgeQueue", operator_pb2.P
 _GET_QUEUE_STATS = _rpc.Method("/pawl.v1.StatsService/GetQueueStats", stats_pb2.GetQueueStatsResponse)
 _GROUP_DEAD = _rpc.Method("/pawl.v1.OperatorService/GroupDead", operator_pb2.GroupDeadResponse)
 _LIST_DEAD = _rpc.Method("/pawl.v1.OperatorService/ListDead", operator_pb2.ListDeadResponse)
-_REPLAY_DEAD = _rpc.Method("/pawl.v1.OperatorService/ReplayDead", operator_pb2.ReplayDeadResponse)
-_DISCARD_DEAD = _rpc.Method("/pawl.v1.OperatorService/DiscardDead", operator_pb2.DiscardDeadResponse)
 _LIST_TASKS = _rpc.Method("/pawl.v1.ProducerService/ListTasks", producer_pb2.ListTasksResponse)
 _EXPLAIN_TASK = _rpc.Method("/pawl.v1.ProducerService/ExplainTask", explain_pb2.ExplainTaskResponse)
 _RETRY_TASK = _rpc.Method("/pawl.v1.OperatorService/RetryTask", operator_pb2.RetryTaskResponse)
@@ -117,45 +116,6 @@ def list_dead(caller: _rpc.Caller, filter: Filter, cursor: str) -> _rpc.Op[_rpc.
     return _rpc.Listed([task_info(p) for p in got.items], got.next_cursor, got.missing)
 
 
-def replay(
-    caller: _rpc.Caller,
-    queue: str,
-    task_ids: Sequence[str],
-    filter: Filter | None,
-    max: int,
-    rate: float | str,
-    dry_run: bool,
-    poisoned: bool,
-    reason: str,
-) -> _rpc.Op[Replayed]:
-    """Makes the call ReplayDead."""
-    request = _messages.request(
-        operator_pb2.ReplayDeadRequest,
-        {"queue": queue, "task_ids": task_ids, "filter": filter, "max": max, "rate": rate, "dry_run": dry_run, "poisoned": poisoned, "reason": reason},
-    )
-    got = yield from caller.call(_REPLAY_DEAD, request, repeat=dry_run)
-    return _messages.read(Replayed, got)
-
-
-def discard(
-    caller: _rpc.Caller,
-    queue: str,
-    task_ids: Sequence[str],
-    filter: Filter | None,
-    max: int,
-    dry_run: bool,
-    poisoned: bool,
-    reason: str,
-) -> _rpc.Op[Discarded]:
-    """Makes the call DiscardDead."""
-    request = _messages.request(
-        operator_pb2.DiscardDeadRequest,
-        {"queue": queue, "task_ids": task_ids, "filter": filter, "max": max, "dry_run": dry_run, "poisoned": poisoned, "reason": reason},
-    )
-    got = yield from caller.call(_DISCARD_DEAD, request, repeat=dry_run)
-    return _messages.read(Discarded, got)
-
-
 def list_tasks(caller: _rpc.Caller, filter: Filter | None, cursor: str) -> _rpc.Op[_rpc.Listed[TaskInfo]]:
     """Makes the call ListTasks."""
     request = _messages.request(producer_pb2.ListTasksRequest, {"filter": filter, "cursor": cursor})
@@ -199,6 +159,13 @@ def start_operation(caller: _rpc.Caller, spec: OperationSpec, reason: str, reque
     )
     got = yield from caller.call(_START_OPERATION, request)
     return _messages.read(Operation, got.operation)
+
+
+def preview_operation(caller: _rpc.Caller, spec: OperationSpec) -> _rpc.Op[OperationPreview]:
+    """Makes the call StartOperation."""
+    request = _messages.request(operation_pb2.StartOperationRequest, {"spec": spec, "dry_run": True})
+    got = yield from caller.call(_START_OPERATION, request)
+    return _messages.read(OperationPreview, got.preview)
 
 
 def get_operation(caller: _rpc.Caller, id: str, wait: Seconds | None) -> _rpc.Op[Operation]:
@@ -359,65 +326,6 @@ class DeadLetters(_Calls):
         """Async version of list, for use with async for."""
         return self._caller.apages(lambda cursor: list_dead(self._caller, filter, cursor))
 
-    def replay(
-        self,
-        queue: str,
-        *,
-        task_ids: Sequence[str] = (),
-        filter: Filter | None = None,
-        max: int = 0,
-        rate: float | str = 0.0,
-        dry_run: bool = False,
-        poisoned: bool = False,
-        reason: str = "",
-    ) -> Replayed:
-        """Runs dead letters again: those in task_ids, or those that the filter selects; an empty filter selects all. rate: tasks per
-        second, or a text such as "30/m"."""
-        return self._caller.run(replay(self._caller, queue, task_ids, filter, max, rate, dry_run, poisoned, reason))
-
-    async def areplay(
-        self,
-        queue: str,
-        *,
-        task_ids: Sequence[str] = (),
-        filter: Filter | None = None,
-        max: int = 0,
-        rate: float | str = 0.0,
-        dry_run: bool = False,
-        poisoned: bool = False,
-        reason: str = "",
-    ) -> Replayed:
-        """Async version of replay."""
-        return await self._caller.arun(replay(self._caller, queue, task_ids, filter, max, rate, dry_run, poisoned, reason))
-
-    def discard(
-        self,
-        queue: str,
-        *,
-        task_ids: Sequence[str] = (),
-        filter: Filter | None = None,
-        max: int = 0,
-        dry_run: bool = False,
-        poisoned: bool = False,
-        reason: str = "",
-    ) -> Discarded:
-        """Discards dead letters after archiving them: those in task_ids, or those that the filter selects."""
-        return self._caller.run(discard(self._caller, queue, task_ids, filter, max, dry_run, poisoned, reason))
-
-    async def adiscard(
-        self,
-        queue: str,
-        *,
-        task_ids: Sequence[str] = (),
-        filter: Filter | None = None,
-        max: int = 0,
-        dry_run: bool = False,
-        poisoned: bool = False,
-        reason: str = "",
-    ) -> Discarded:
-        """Async version of discard."""
-        return await self._caller.arun(discard(self._caller, queue, task_ids, filter, max, dry_run, poisoned, reason))
-
 
 class Tasks(_Calls):
     """The calls about single tasks."""
@@ -473,6 +381,14 @@ class Operations(_Calls):
     async def astart(self, spec: OperationSpec, reason: str = "", *, request_id: str | None = None) -> Operation:
         """Async version of start."""
         return await self._caller.arun(start_operation(self._caller, spec, reason, request_id))
+
+    def preview(self, spec: OperationSpec) -> OperationPreview:
+        """Returns how many tasks an operation would affect, and changes nothing."""
+        return self._caller.run(preview_operation(self._caller, spec))
+
+    async def apreview(self, spec: OperationSpec) -> OperationPreview:
+        """Async version of preview."""
+        return await self._caller.arun(preview_operation(self._caller, spec))
 
     def get(self, id: str, wait: Seconds | None = None) -> Operation:
         """Returns an operation. wait: how long to wait for it to stop running, up to 60 s."""

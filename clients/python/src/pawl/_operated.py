@@ -189,22 +189,6 @@ class DeadGroup:
 
 
 @dataclass(frozen=True)
-class Replayed:
-    """The result of a replay. In a dry run, replayed is 0."""
-
-    matched: int
-    replayed: int
-
-
-@dataclass(frozen=True)
-class Discarded:
-    """The result of a discard. In a dry run, discarded is 0."""
-
-    matched: int
-    discarded: int
-
-
-@dataclass(frozen=True)
 class Operator:
     """Identifies who did something."""
 
@@ -231,6 +215,15 @@ class OperationSpec:
     """Tasks per second at most; 0: as fast as possible without delaying other work."""
     canary: int = 0
     """The operation pauses itself after this many tasks; 0: it does not."""
+
+
+@dataclass(frozen=True)
+class OperationPreview:
+    """What an operation would affect."""
+
+    matched: int
+    is_lower_bound: bool
+    """Counting all of the tasks would have taken too long."""
 
 
 @dataclass(frozen=True)

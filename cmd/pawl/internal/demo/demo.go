@@ -173,9 +173,12 @@ func (d *demo) albumRound(ctx context.Context) error {
 	if err := os.Mkdir(d.albumPath(), 0o700); err != nil {
 		return err
 	}
-	_, err := d.app.Admin(d.client).DeadLetters().Replay(ctx, admin.DeadSelection{Queue: "pictures", Filter: &admin.Filter{Type: album.name},
-		Reason: "the album is there now"})
+	replay, err := d.app.Admin(d.client).Operations().Start(ctx, admin.OperationSpec{Action: admin.ActionReplay,
+		Filter: &admin.Filter{Queue: "pictures", Type: album.name}, Reason: "the album is there now"})
 	if err != nil {
+		return err
+	}
+	if _, err := d.app.Admin(d.client).Operations().Wait(ctx, replay.ID, nil); err != nil {
 		return err
 	}
 	return d.await(ctx, "album", album)
