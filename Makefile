@@ -51,10 +51,10 @@ test-go test-python test-typescript: export PAWL_BINARY := $(CURDIR)/.cache/bin/
 pawl-binary:
 	$(SELDOM) $(GO) build -ldflags "-s -w" -o .cache/bin/ ./cmd/pawl ./cmd/pawl-outbox
 
-# Of the three packages tested at a time, one is usually ./test, which mostly waits. The output of the benchmarks is shown if one fails.
+# Of the three packages tested at a time, one is usually ./test, which mostly waits. More tests at a time only make each slower. The output of the benchmarks is shown if one fails.
 .PHONY: test-go
 test-go: pawl-binary
-	+$(TEST) -exec '"$(CURDIR)/test/exec.sh"' -p 3 -parallel 6 $(LONGEST) ./...
+	+$(TEST) -exec '"$(CURDIR)/test/exec.sh"' -p 3 -parallel 4 $(LONGEST) ./...
 
 .PHONY: test-benchmarks
 test-benchmarks: ## run each benchmark once

@@ -67,10 +67,10 @@ type Tasks struct{ calls }
 // Tasks returns the calls about single tasks.
 func (a Client) Tasks() Tasks { return Tasks(a) }
 
-// DeadLetters is the group of calls about dead letters, poisoned tasks and the archive.
+// DeadLetters is the group of calls about dead letters and poisoned tasks.
 type DeadLetters struct{ calls }
 
-// DeadLetters returns the calls about dead letters, poisoned tasks and the archive.
+// DeadLetters returns the calls about dead letters and poisoned tasks.
 func (a Client) DeadLetters() DeadLetters { return DeadLetters(a) }
 
 // Schedules is the group of calls about schedules.

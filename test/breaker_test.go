@@ -44,7 +44,7 @@ func TestBreakerThroughCrashes(t *testing.T) {
 	}
 	enqueue("bad", brokenTasks)
 	w := &brokenWork{t: t, claims: claims.New(client), fails: true, done: map[string]map[string]bool{"bad": {}, "good": {}}}
-	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), startLimit)
 	defer stop()
 	w.failUntilOpen(ctx, operator)
 	enqueue("good", goodTasks)

@@ -19,7 +19,7 @@ import (
 
 const (
 	// drainLimit is the maximum time until no task is open.
-	drainLimit = 2 * time.Minute
+	drainLimit = startLimit
 	drainWait  = 500 * time.Millisecond
 	// clockBound is the maximum difference between a shard's time and the clock of this machine, which all servers share.
 	clockBound = 500 * time.Millisecond

@@ -40,7 +40,7 @@ const (
 	payLease       = 2 * time.Second
 	payBatches     = 20 // of the producer, each followed by a kill
 	payKillsBeyond = 5
-	payDrain       = 2 * time.Minute
+	payDrain       = startLimit
 	// payLife is when a process exits by itself, in case the test has died.
 	payLife = 10 * time.Minute
 )

@@ -47,7 +47,7 @@ func TestLimitsThroughCrashes(t *testing.T) {
 		}
 	}
 	w := &limitedWork{t: t, claims: claims.New(client), held: map[string]int{}, most: map[string]int{}, done: map[int]bool{}}
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), startLimit)
 	defer stop()
 	var workers sync.WaitGroup
 	for range 4 {

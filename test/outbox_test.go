@@ -161,7 +161,7 @@ func newShop(t *testing.T, d outbox.Dialect) *shop {
 // exec runs statements. A connection from before a kill fails once.
 func (s *shop) exec(query string) {
 	s.t.Helper()
-	eventually(s.t, "the database takes "+query, 30*time.Second, func() bool {
+	eventually(s.t, "the database takes "+query, startLimit, func() bool {
 		_, err := s.db.ExecContext(s.t.Context(), query)
 		return err == nil
 	})
@@ -169,7 +169,7 @@ func (s *shop) exec(query string) {
 
 func (s *shop) count(query string) (n int) {
 	s.t.Helper()
-	eventually(s.t, "the database answers "+query, 30*time.Second, func() bool {
+	eventually(s.t, "the database answers "+query, startLimit, func() bool {
 		return s.db.QueryRowContext(s.t.Context(),
 			query).Scan(&n) == nil
 	})
@@ -226,7 +226,7 @@ func (s *shop) settle(apps []*victim) {
 			s.t.Logf("at the end %d rows were not enqueued, and %d of %d orders were booked", rows, booked, orders)
 		}
 	})
-	eventually(s.t, "all orders are booked, and all rows enqueued", 2*time.Minute, func() bool {
+	eventually(s.t, "all orders are booked, and all rows enqueued", startLimit, func() bool {
 		time.Sleep(20 * time.Millisecond)
 		rows, orders, booked = s.count("SELECT count(*) FROM pawl_outbox"), s.count("SELECT count(*) FROM orders"),
 			s.count("SELECT count(*) FROM booked")

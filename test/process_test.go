@@ -236,7 +236,7 @@ func (s *server) launch() *life {
 }
 
 // startLimit is far more than any start takes: it distinguishes a hang from a busy machine.
-const startLimit = 60 * time.Second
+const startLimit = 5 * time.Minute
 
 // start starts the process, waits until it serves, and returns how long that took.
 func (s *server) start() time.Duration {

@@ -93,7 +93,7 @@ const debianPython = "/usr/bin/python3"
 var pythons = []string{debianPython, "python3"}
 
 // clientLimit ends a client that takes longer than any should, so that a failure doesn't hang.
-const clientLimit = 2 * time.Minute
+const clientLimit = startLimit
 
 // wants skips a test if a command fails: something that the test needs is not installed.
 func wants(t *testing.T, args ...string) {
@@ -170,7 +170,7 @@ func celery(t *testing.T, s *server, env []string, home string) {
 		return cmd
 	}
 	first := worker()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*clientLimit)
+	ctx, cancel := context.WithTimeout(t.Context(), clientLimit)
 	defer cancel()
 	driver := exec.CommandContext(ctx, debianPython, "drive.py")
 	driver.Dir, driver.Env = "testdata/sqs/celery", env
@@ -185,12 +185,12 @@ func celery(t *testing.T, s *server, env []string, home string) {
 			return bytes.Count(b, []byte("slow ")) >= atLeast
 		}
 	}
-	eventually(t, "20 slow tasks have run", time.Minute, ran(20))
+	eventually(t, "20 slow tasks have run", startLimit, ran(20))
 	if err := first.Process.Kill(); err != nil { // with what it has claimed; its children end with their pipes
 		t.Fatal(err)
 	}
 	worker()
-	eventually(t, "60 slow tasks have run", time.Minute, ran(60))
+	eventually(t, "60 slow tasks have run", startLimit, ran(60))
 	s.kill()
 	s.start()
 	if err := driver.Wait(); err != nil {

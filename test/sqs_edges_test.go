@@ -63,7 +63,7 @@ func emulator(t *testing.T) string {
 	addr := freeAddr(t)
 	cmd := exec.Command("node", "testdata/sqs/emulator.mjs", home, addr[strings.LastIndex(addr, ":")+1:])
 	log := startLogged(t, "the emulator", cmd)
-	eventually(t, "the emulator is ready", 20*time.Second, func() bool { return strings.Contains(log.String(), "ready") })
+	eventually(t, "the emulator is ready", startLimit, func() bool { return strings.Contains(log.String(), "ready") })
 	return "http://" + addr
 }
 

@@ -189,7 +189,7 @@ func TestTLSReload(t *testing.T) {
 	old := s.dial(ours.options()...)
 	waits := make(chan error, 1)
 	go func() { // a long poll that begins before and ends after
-		claimed, err := claims.New(old).Claim(context.Background(), claims.Request{Queues: pawl.Strict{"later"}, Max: 1, Wait: startLimit})
+		claimed, err := claims.New(old).Claim(context.Background(), claims.Request{Queues: pawl.Strict{"later"}, Max: 1, Wait: time.Minute})
 		if err == nil && len(claimed) != 1 {
 			err = fmt.Errorf("%d claims", len(claimed))
 		}

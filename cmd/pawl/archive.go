@@ -50,8 +50,8 @@ func (a archived) Read() (archive.Record, error) {
 	return r, err
 }
 
-// read finds the dead letters of a namespace, or of all if it is "". What is damaged is named on standard error and
-// left out; whole says that nothing was.
+// read finds the dead letters of a namespace, or of all if it is "". It names damaged records on standard error and
+// leaves them out; whole says that there were none.
 func (r *archives) read(a *app, ns string, found func(archived)) (whole bool, err error) {
 	if len(r.from) == 0 {
 		return false, cli.Usage("--from is required: the archive or data directory of each node")

@@ -34,9 +34,10 @@ func newArchiveRestore(a *app) *cobra.Command {
 		Long: `Enqueue archived dead letters again, as new tasks that are due now, in the order in which they were first
 enqueued. Give ids, --queue, or --all; only those of your namespace are restored. The header restored_from
 of a new task names the old one. A dead letter is restored once within a year: if it was restored before,
-the command prints the id of that task. What can't be restored is named, and the others are restored. A task
-that is still there, as a dead letter or replayed, is not restored. At a refusal that passes, such as a full
-queue, the command ends, so that no task overtakes an earlier one of its key: repeat it later.`,
+the command prints the id of that task. The command names those that it can't restore, and restores the
+others. A task that still exists, as a dead letter or replayed, is not restored. If a refusal may pass, such
+as that of a full queue, the command ends, so that no task overtakes an earlier one of its key: repeat it
+later.`,
 		Example: "  pawl dlq archive restore --from /var/lib/pawl 0199f3c2-…\n" +
 			"  pawl dlq archive restore --from n1/archive --from n2/archive --queue mail --dry-run",
 	}

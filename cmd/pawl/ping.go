@@ -26,11 +26,11 @@ func newPing(a *app) *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use: "ping", Short: "Check that a server answers and is ready", Args: cli.NoArgs,
-		Long: `Check that a server answers and is ready to serve, and print which node answered and how long that took, with
-the connection. The check needs no token; the node is named if a valid token or client certificate is given.
+		Long: `Check that a server answers and is ready to serve, and print which node answered and how long that took,
+including the connection. The check needs no token, but only a valid one shows the name of the node.
 
-The exit status is 0 if the server is ready, and 1 if it is not, or has not answered within --timeout: health
-checks of containers can use that.`,
+The exit status is 0 if the server is ready, and 1 if it is not, or has not answered within --timeout, so a
+container's health check can use the command.`,
 		Example: "  pawl ping --timeout 2s\n  pawl ping --server https://n1.example.com:7295 --tls-ca ca.crt -o json",
 	}
 	cli.PeriodVar(cmd.Flags(), &timeout, "timeout", 5*time.Second, "maximum time to wait for the answer")

@@ -33,7 +33,7 @@ succeeds or ends in a state that says why it did not.
   pawl work --type mail.welcome --exec ./send-mail.sh
   pawl queue ls                              see what waits
 
-Exit status: 0 success; 1 refused or failed, or a shard or an archive is missing in what is shown; 2 wrong usage.`,
+Exit status: 0 success; 1 refused or failed, nothing matched, or a part is missing in what is shown; 2 wrong usage.`,
 	}
 	for _, of := range []struct {
 		title    string

@@ -21,7 +21,9 @@ import (
 
 func newTask(a *app) *cobra.Command {
 	var priority, to string
-	return cli.Group("task", "List and control tasks", "List and control tasks, one by one or by a filter.",
+	return cli.Group("task", "List and control tasks",
+		`List and control tasks, one by one or by a filter. For an id, its first eight digits are enough if no other
+task has them, or what the web UI shows of it.`,
 		newTaskLs(a), newTaskShow(a), newTaskExplain(a), newTaskWait(a), newTaskEdit(a),
 		newTaskBulk(a, taskVerb{
 			use: "cancel", done: "cancelled", short: "Cancel tasks that have not ended", action: admin.ActionCancel,

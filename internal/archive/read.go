@@ -64,7 +64,7 @@ func (p Place) Read() (Record, error) {
 	for f, err := range p.records(p.at) {
 		return f.Record, err
 	}
-	return Record{}, fmt.Errorf("%s: there is no record any more", p)
+	return Record{}, fmt.Errorf("%s: the record is gone", p)
 }
 
 // Found is a record of an archive.

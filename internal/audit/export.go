@@ -9,9 +9,10 @@ import (
 	"github.com/pawlq/pawl/internal/store"
 )
 
-// A log remembers up to which entry all were exported, so that whoever leads the shard goes on from there. An entry may be exported twice.
+// A log remembers the last entry up to which all were exported, so that every leader of the shard goes on from there. An
+// entry may be exported twice.
 
-// holdFor is how much longer than others entries are kept that wait to be exported, in a log of which some were.
+// holdFor is how long entries that wait to be exported are kept beyond their retention, once some of the log were.
 const holdFor = 7 * 24 * time.Hour
 
 // holdCheck is how often entries that are held are looked at again.
@@ -71,8 +72,8 @@ func Unexported(from store.Reader, limit int) (b Batch, err error) {
 	return b, nil
 }
 
-// Exported notes that a batch was exported. It ends before an entry that was amended meanwhile, which is exported again. If one before the
-// batch was, nothing is noted: the batch is exported again after it.
+// Exported notes that a batch was exported, up to an entry that was amended meanwhile: that one is exported again. If an
+// entry before the batch was amended, it notes nothing: the batch is exported again after that entry.
 func (l *Log) Exported(b Batch) {
 	if l.sum.Exported < b.from {
 		return

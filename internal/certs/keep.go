@@ -113,7 +113,7 @@ func lock(dir string, try func(*os.File) error) (unlock func(), err error) {
 	}
 	if err = try(f); errors.Is(err, syscall.EBADF) {
 		_ = f.Close()
-		// It stays: removed, it would be another one for those who wait for it.
+		// It is not removed: those who wait for it would then hold another file than those who come later.
 		if f, err = os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 			return nil, err
 		}

@@ -126,6 +126,14 @@ func (g *sqsCore) Queue(ctx context.Context, name string) (queues.Queue, bool, e
 	return g.cluster.Queue(ctx, callinfo.Namespace(ctx), name)
 }
 
+// CurrentQueue returns a queue with every change that was answered, unless the system shard does not answer.
+func (g *sqsCore) CurrentQueue(ctx context.Context, name string) (queues.Queue, bool, error) {
+	if err := callinfo.MayUse(ctx, name); err != nil {
+		return queues.Queue{}, false, err
+	}
+	return g.cluster.Queue(ctx, callinfo.Namespace(ctx), name)
+}
+
 func (g *sqsCore) Queues(ctx context.Context, pattern, after string, limit int) ([]queues.Queue, error) {
 	return g.cluster.Queues(ctx, callinfo.Namespace(ctx), queues.Query{Pattern: pattern, After: after, Limit: limit})
 }

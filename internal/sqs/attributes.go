@@ -172,7 +172,7 @@ func (x *exchange) checkRedrive(value string, fifo bool) error {
 	if !ok {
 		return wire.BadValue(value, "RedrivePolicy", "Invalid value for deadLetterTargetArn.")
 	}
-	target, err := x.named(name)
+	target, err := x.named(name, x.Core.Queue)
 	switch {
 	case err == error(wire.ErrQueueDoesNotExist):
 		return wire.BadValue(value, "RedrivePolicy", "Dead letter target does not exist.")
@@ -278,7 +278,7 @@ func setAttributes(x *exchange) error {
 
 // getAttributes implements GetQueueAttributes.
 func getAttributes(x *exchange) error {
-	q, err := x.queue()
+	q, err := x.find(x.Core.CurrentQueue)
 	if err != nil {
 		return err
 	}

@@ -37,6 +37,10 @@ func (c *recorder) record(format string, args ...any) {
 
 func (c *recorder) Namespace(context.Context) string { return "team" }
 
+func (c *recorder) CurrentQueue(ctx context.Context, name string) (queues.Queue, bool, error) {
+	return c.Queue(ctx, name)
+}
+
 func (c *recorder) Queue(_ context.Context, name string) (queues.Queue, bool, error) {
 	q, ok := c.queues[name]
 	return q, ok, nil

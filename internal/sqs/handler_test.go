@@ -38,6 +38,10 @@ func (c *oneQueue) Namespace(context.Context) string { return defaultNamespace }
 
 func (c *oneQueue) Queue(context.Context, string) (queues.Queue, bool, error) { return c.q, true, nil }
 
+func (c *oneQueue) CurrentQueue(context.Context, string) (queues.Queue, bool, error) {
+	return c.q, true, nil
+}
+
 func (c *oneQueue) PutQueue(ctx context.Context, _ string, change func(*task.QueueConfig) error) error {
 	if err := ctx.Err(); err != nil {
 		return err

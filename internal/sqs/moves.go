@@ -154,7 +154,7 @@ func (x *exchange) moveQueue(parameter, arn string) (queues.Queue, error) {
 		return queues.Queue{}, wire.ErrInvalidParameterValue.With("You must use this format to specify the %s: "+
 			"arn:<partition>:<service>:<region>:<account-id>:<resource-id>", parameter)
 	}
-	q, err := x.named(name)
+	q, err := x.named(name, x.Core.Queue)
 	if err == error(wire.ErrQueueDoesNotExist) {
 		err = wire.ErrResourceNotFound.With("The resource that you specified for the %s parameter doesn't exist.", parameter)
 	}
@@ -287,7 +287,7 @@ func cancelMove(x *exchange) error {
 		return wire.ErrResourceNotFound.With("Task does not exist.")
 	}
 	m := moves[at]
-	if _, err := x.named(m.operations[0].Spec.Filter.Queue); err != nil {
+	if _, err := x.named(m.operations[0].Spec.Filter.Queue, x.Core.Queue); err != nil {
 		return err
 	}
 	if m.status() != "RUNNING" {
@@ -348,7 +348,7 @@ func (x *exchange) moveTask(m *move) wire.MoveTask {
 		rate += o.Spec.Rate
 		if o.State == broker.OperationFailed {
 			t.Failure = o.Why
-			if _, err := x.named(o.Spec.ToQueue); err == error(wire.ErrQueueDoesNotExist) {
+			if _, err := x.named(o.Spec.ToQueue, x.Core.Queue); err == error(wire.ErrQueueDoesNotExist) {
 				t.Failure = wire.ErrQueueDoesNotExist.Code
 			}
 		}

@@ -1,6 +1,7 @@
 package sqs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -83,19 +84,23 @@ func (x *exchange) queueName() (string, error) {
 }
 
 // queue returns the queue that a request is about.
-func (x *exchange) queue() (queues.Queue, error) {
+func (x *exchange) queue() (queues.Queue, error) { return x.find(x.Core.Queue) }
+
+type lookup func(ctx context.Context, name string) (queues.Queue, bool, error)
+
+func (x *exchange) find(in lookup) (queues.Queue, error) {
 	name, err := x.queueName()
 	if err != nil {
 		return queues.Queue{}, err
 	}
-	return x.named(name)
+	return x.named(name, in)
 }
 
-func (x *exchange) named(name string) (queues.Queue, error) {
+func (x *exchange) named(name string, in lookup) (queues.Queue, error) {
 	if task.CheckQueue("queue", name, task.DefaultLimits()) != nil {
 		return queues.Queue{}, wire.ErrQueueDoesNotExist
 	}
-	q, ok, err := x.Core.Queue(x.ctx, name)
+	q, ok, err := in(x.ctx, name)
 	if err == nil && !ok || errors.Is(err, task.ErrNotFound) {
 		return queues.Queue{}, wire.ErrQueueDoesNotExist
 	}

@@ -85,7 +85,7 @@ func getQueueURL(x *exchange) error {
 	if x.in.QueueName == "" {
 		return wire.Missing("QueueName")
 	}
-	q, err := x.named(x.in.QueueName)
+	q, err := x.named(x.in.QueueName, x.Core.Queue)
 	if err == nil {
 		x.out.QueueURL = x.urlOf(q.Name)
 	}

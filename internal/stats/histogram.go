@@ -20,7 +20,7 @@ func bucketOf(d time.Duration) int {
 	return sort.Search(len(Bounds), func(i int) bool { return d <= Bounds[i] })
 }
 
-// extent is the least and the most of some durations, so that no quantile lies beyond them. A duration of 0 counts as 1
+// extent is the shortest and the longest of some durations, so that no quantile lies beyond them. A duration of 0 counts as 1
 // ns: 0 means that there are none.
 type extent struct {
 	_           struct{} `cbor:",toarray"`

@@ -4,8 +4,8 @@ import "context"
 
 type roomKey struct{}
 
-// WithRoom has what the calls of a context read end early once there is no memory for more. room is told how many bytes
-// more have been read, and returns false if that was too much. It may be called from any goroutine.
+// WithRoom returns a context whose calls end their pages early once room returns false, because there is no memory for
+// more. room is told how many more bytes a page needs. It may be called from any goroutine.
 func WithRoom(ctx context.Context, room func(bytes int) bool) context.Context {
 	return context.WithValue(ctx, roomKey{}, room)
 }

@@ -122,15 +122,15 @@ func (s *session) play() {
 	s.do("getTask", "")
 	s.do("enqueueBatch", `{"tasks":[{"type":"mail.welcome","queue":"mail","payload":{"to":"b@example.com"}},{"type":"mail.welcome",`+
 		`"queue":"mail","payload":{"to":"c@example.com"}}]}`)
-	s.quietly("claim", `{"queues":["mail"],"max":2,"worker":"web-1/4711"}`, "id=tasks.0.task_id", "token=tasks.0.claim_token", "id2=tasks.1.task_id",
-		"token2=tasks.1.claim_token")
+	s.quietly("claim", `{"queues":["mail"],"max":2,"worker":"web-1/4711"}`, "id=tasks.0.task_id", "token=tasks.0.claim_token",
+		"id2=tasks.1.task_id", "token2=tasks.1.claim_token")
 	s.do("release", `{"claim_token":"$token","delay":"5s"}`)
 	s.do("runTaskNow", "")
 	s.do("updateTask", `{"priority":"low","payload":{"to":"bb@example.com"}}`)
 	s.do("extendMany", `{"extends":[{"task_id":"$id2","claim_token":"$token2"}]}`)
 	s.do("releaseMany", `{"releases":[{"task_id":"$id2","claim_token":"$token2"}]}`)
-	s.quietly("claim", `{"queues":["mail"],"max":2,"worker":"web-1/4711"}`, "id=tasks.0.task_id", "token=tasks.0.claim_token", "id2=tasks.1.task_id",
-		"token2=tasks.1.claim_token")
+	s.quietly("claim", `{"queues":["mail"],"max":2,"worker":"web-1/4711"}`, "id=tasks.0.task_id", "token=tasks.0.claim_token",
+		"id2=tasks.1.task_id", "token2=tasks.1.claim_token")
 	s.do("ackMany", `{"acks":[{"task_id":"$id2","claim_token":"$token2","result":{"sent":true}}]}`)
 	s.do("fail", `{"claim_token":"$token","error":{"type":"SMTPError","message":"mailbox is full"},"retry_in":"10m"}`)
 	s.do("retryTask", "")

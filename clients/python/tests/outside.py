@@ -18,7 +18,7 @@ import pawl
 from pawl import testing
 
 ROOT = Path(__file__).parents[3] / "test" / "conformance" / "outside"
-_TIMEOUT = 30.0
+_TIMEOUT = 120.0
 _POLL = 0.015
 
 

@@ -13,7 +13,7 @@ from google.protobuf.any_pb2 import Any as Any_
 
 from pawl.v1 import task_pb2, worker_pb2
 
-_TIMEOUT = 20.0
+_TIMEOUT = 120.0
 
 
 class Stream:

@@ -16,7 +16,7 @@ import pawl
 from pawl import _gather
 from pawl.v1 import producer_pb2, task_pb2
 
-_TIMEOUT = 20.0
+_TIMEOUT = 120.0
 
 Answer = Union[grpc.StatusCode, dict[str, task_pb2.Error], int, None]
 

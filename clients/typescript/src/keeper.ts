@@ -1,6 +1,6 @@
 /**
- * Keeps the leases of a worker from a thread while handlers block the event loop. The thread extends a lease only if the worker has not done so
- * itself in time, over a connection of its own. It does not know why leases end: the worker tells it what to keep.
+ * A thread that keeps the leases of a worker while handlers block the event loop. It extends a lease only if the worker has
+ * not done so itself in time, over a connection of its own. It does not know why leases end: the worker tells it what to keep.
  */
 
 import { MessageChannel, receiveMessageOnPort, Worker, type MessagePort } from "node:worker_threads";

@@ -39,7 +39,7 @@ export class Watch {
     this.#channel = channel;
   }
 
-  /** Watches a call. leave is called if the node hangs. The call has ended when the function is called that this one returns. */
+  /** Watches a call. leave is called if the node hangs. The caller calls the function that is returned when the call has ended. */
   add(leave: () => void): () => void {
     this.#calls.add(leave);
     this.#timer ??= this.#later();

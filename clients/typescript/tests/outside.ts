@@ -11,7 +11,7 @@ import { calls, claimOf, refused, type JSONObject } from "./outside_calls.js";
 import { gate, silent } from "./world.js";
 
 const root = join(import.meta.dirname, "../../../../test/conformance/outside");
-const timeout = 30_000;
+const timeout = 120_000;
 const poll = 15;
 
 export interface Step {

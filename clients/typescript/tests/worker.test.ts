@@ -49,10 +49,10 @@ test("tasks run side by side up to the concurrency", async () => {
   });
   await working(w.client, [handler], { queues: [queue], concurrency: 4 }, async () => {
     const refs = await w.client.enqueueMany(meet, Array(40).keys());
-    for (const ref of refs.slice(0, 4)) assert.equal((await ref.waitEnded({ timeout: 20_000 })).state, "succeeded");
+    for (const ref of refs.slice(0, 4)) assert.equal((await ref.waitEnded({ timeout: 120_000 })).state, "succeeded");
     assert.equal(most, 4);
     const waiting = setInterval(() => there.open(), 20); // the last of them may be fewer than four at a time
-    for (const ref of refs) assert.equal((await ref.waitEnded({ timeout: 20_000 })).state, "succeeded");
+    for (const ref of refs) assert.equal((await ref.waitEnded({ timeout: 120_000 })).state, "succeeded");
     clearInterval(waiting);
   });
   assert.equal(most, 4);
@@ -68,7 +68,7 @@ test("a handler does not begin whose lease ended while another blocked the event
   });
   const refs = await w.client.enqueueMany(task, [0, 1]);
   await working(w.client, [handler], { queues: [queue], concurrency: 2, lease: "1s" }, async () => {
-    for (const ref of refs) assert.equal((await ref.waitEnded({ timeout: 20_000 })).state, "succeeded");
+    for (const ref of refs) assert.equal((await ref.waitEnded({ timeout: 120_000 })).state, "succeeded");
   });
   assert.equal(began.filter((of) => of !== began[0]).length, 1);
 });
@@ -89,7 +89,7 @@ test("handlers that block the event loop for three leases keep them", async () =
     const refs = await w.client.enqueueMany(task, [0, 1]); // the second one waits behind the first
     await eventually(() => began.length === 2);
     for (const ref of refs) {
-      const { state, attempts } = await ref.waitEnded({ timeout: 20_000 });
+      const { state, attempts } = await ref.waitEnded({ timeout: 120_000 });
       assert.deepEqual([state, attempts], ["succeeded", 1]);
     }
   });
@@ -128,7 +128,7 @@ test("a task that times out while the event loop is blocked is not kept", async 
   });
   const ref = await w.client.enqueue(task, null);
   await working(w.client, [handler], { queues: [queue], concurrency: 1, lease: "1s" }, async () => {
-    assert.equal((await ref.waitEnded({ timeout: 20_000 })).state, "dead");
+    assert.equal((await ref.waitEnded({ timeout: 120_000 })).state, "dead");
     await eventually(() => reasons.length === 1);
   });
 });
@@ -144,7 +144,7 @@ test("a thousand handlers run at once", async () => {
   });
   await working(w.client, [handler], { queues: task.options.queue!, concurrency: 1000 }, async () => {
     const refs = await w.client.enqueueMany(task, Array(1000).keys());
-    assert.deepEqual(await Promise.all(refs.map((ref) => ref.result({ timeout: 30_000 }))), [...Array(1000).keys()]);
+    assert.deepEqual(await Promise.all(refs.map((ref) => ref.result({ timeout: 120_000 }))), [...Array(1000).keys()]);
   });
 });
 

@@ -48,7 +48,7 @@ export async function working(client: Client, handlers: Handler[], options: Work
 export const silent: Logger = { debug() {}, info() {}, warn() {}, error() {} };
 
 /** Waits until what is asked for holds. */
-export async function eventually(holds: () => boolean | Promise<boolean>, timeout = 20_000): Promise<void> {
+export async function eventually(holds: () => boolean | Promise<boolean>, timeout = 120_000): Promise<void> {
   for (const end = performance.now() + timeout; !(await holds()); await sleep(10)) {
     if (performance.now() > end) throw new Error(`it did not come true: ${holds.toString()}`);
   }

@@ -14,14 +14,14 @@ import (
 
 func benchEnqueue(ctx context.Context, r *run) (*result, error) {
 	return r.produce(ctx, 1, 1, "one Enqueue call", func() error {
-		_, err := r.client.Enqueue(ctx, r.task(), r.options()...)
+		_, err := r.enqueue(ctx, r.task())
 		return err
 	})
 }
 
 func benchEnqueueParallel(ctx context.Context, r *run) (*result, error) {
 	return r.produce(ctx, r.producers, 1, "one Enqueue call", func() error {
-		_, err := r.client.Enqueue(ctx, r.task(), r.options()...)
+		_, err := r.enqueue(ctx, r.task())
 		return err
 	})
 }
@@ -29,6 +29,11 @@ func benchEnqueueParallel(ctx context.Context, r *run) (*result, error) {
 func benchEnqueueBatch(ctx context.Context, r *run) (*result, error) {
 	items := r.items(r.batch)
 	return r.produce(ctx, r.producers, r.batch, fmt.Sprintf("one batch of %d", r.batch), func() error { return r.enqueueItems(ctx, items) })
+}
+
+// enqueue enqueues a task. An interrupt does not end the call: the server could run it once the case has tidied up.
+func (r *run) enqueue(ctx context.Context, task pawl.RawTask) (*pawl.Ref, error) {
+	return r.client.Enqueue(context.WithoutCancel(ctx), task, r.options()...)
 }
 
 // produce has producers repeat a call that enqueues n tasks until the duration is over.
@@ -80,7 +85,7 @@ func (r *run) spreadKeys(items []pawl.Item) {
 }
 
 func (r *run) enqueueItems(ctx context.Context, items []pawl.Item) error {
-	answers, err := r.client.EnqueueBatch(ctx, items)
+	answers, err := r.client.EnqueueBatch(context.WithoutCancel(ctx), items)
 	for _, e := range answers {
 		if err == nil {
 			err = e.Err
@@ -110,7 +115,7 @@ func (r *run) fill(ctx context.Context, n int) error {
 			items := r.items(min(batch, n))
 			for k := take(); k > 0 && errs[i] == nil; k = take() {
 				r.spreadKeys(items[:k])
-				errs[i] = r.enqueueItems(ctx, items[:k])
+				errs[i] = errors.Join(ctx.Err(), r.enqueueItems(ctx, items[:k]))
 				mu.Lock()
 				put += k
 				bar.Set(put)

@@ -90,7 +90,7 @@ func (r *run) makeNoise(ctx context.Context) (*noisyResult, error) {
 	err := offer(ctx, r.quota*r.times, 1<<40, func() error {
 		offered.Add(1)
 		begun := time.Now()
-		_, err := r.client.Enqueue(context.WithoutCancel(ctx), r.task(), r.options()...)
+		_, err := r.enqueue(ctx, r.task())
 		switch {
 		case err == nil:
 			accepted.Add(1)

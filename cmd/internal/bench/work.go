@@ -117,7 +117,7 @@ func (r *run) warmUp(ctx context.Context) error {
 	task := r.task()
 	task.Payload = make([]byte, len(task.Payload))
 	for range 100 {
-		ref, err := r.client.Enqueue(ctx, task, r.options()...)
+		ref, err := r.enqueue(ctx, task)
 		if err != nil {
 			return err
 		}
@@ -156,7 +156,7 @@ func (r *run) enqueueStamped(ctx context.Context, epoch time.Time) error {
 	task := r.task()
 	task.Payload = slices.Clone(task.Payload)
 	binary.LittleEndian.PutUint64(task.Payload, uint64(time.Since(epoch)))
-	_, err := r.client.Enqueue(ctx, task, r.options()...)
+	_, err := r.enqueue(ctx, task)
 	return err
 }
 

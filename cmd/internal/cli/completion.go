@@ -93,7 +93,7 @@ var fromServer = map[string]names{
 	},
 }
 
-// idsOf returns the ids of tasks, each with its type and state after a tab.
+// idsOf returns the ids of tasks, each with a tab and what the user may know it by.
 func idsOf(tasks []*pawltype.Task) (out []string) {
 	for _, t := range tasks {
 		out = append(out, t.ID+"\t"+t.Type+", "+string(t.State))

@@ -15,7 +15,7 @@ type ListFlags struct {
 	Cursor string
 }
 
-// listed are what commands list, for the message that there is nothing.
+// listed names what each command lists, for the message that there is none.
 var listed = map[string]string{
 	"audit": "entries", "dlq ls": "dead letters", "group ls": "groups", "group members": "members",
 	"marker ls": "markers", "ns ls": "namespaces", "operation ls": "operations", "queue ls": "queues", "schedule history": "ticks",

@@ -60,7 +60,7 @@ func (a *App) TaskID(ctx context.Context, client *pawl.Client, given string) (st
 	case len(found) > 1:
 		return "", fmt.Errorf("task %q: both %s and %s match: give more digits of its id", given, found[0], found[1])
 	case searched == maxSearched:
-		return "", fmt.Errorf("task %q: there are over %d tasks of that time: give the whole id", given, maxSearched)
+		return "", fmt.Errorf("task %q: over %d tasks were created at that time: give the whole id", given, maxSearched)
 	}
 	return "", fmt.Errorf("task %q: not found: no task has such an id", given)
 }

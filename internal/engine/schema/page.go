@@ -18,7 +18,8 @@ type limited struct {
 	room func(bytes int) bool
 }
 
-// Limit returns a reader for pages that end early if there is no room, which is told of the bytes that they read; nil: there always is.
+// Limit returns a reader whose pages end early when room returns false. room is told how many more bytes a page needs; nil:
+// there is always room.
 func Limit(from store.Reader, room func(bytes int) bool) store.Reader {
 	if room == nil {
 		return from
@@ -30,7 +31,7 @@ func Limit(from store.Reader, room func(bytes int) bool) store.Reader {
 type Counted struct {
 	store.Reader
 	Bytes int
-	last  int // of them at the last call of Full
+	last  int // Bytes at the last call of Full
 	asked int // bytes that there is room for
 	room  func(bytes int) bool
 	full  bool

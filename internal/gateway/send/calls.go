@@ -47,8 +47,8 @@ func (r registrar) RegisterService(d *grpc.ServiceDesc, service any) {
 }
 
 // unary returns a handler that keeps memory for its answer. A call that reads takes it while it reads, and its pages
-// end early when there is none. An answer that finds too little at once is dropped, and read again when there is some:
-// or any number of calls would wait with theirs.
+// end early when there is none. An answer for which there is too little is dropped, and read again once there is
+// enough: otherwise any number of calls would wait with their answers in memory.
 func (r reading) unary(handle grpc.MethodHandler) grpc.MethodHandler {
 	return func(srv any, ctx context.Context, dec func(any) error, i grpc.UnaryServerInterceptor) (any, error) {
 		a := of(ctx)
@@ -82,13 +82,13 @@ func (r reading) unary(handle grpc.MethodHandler) grpc.MethodHandler {
 	}
 }
 
-// read makes a call that only reads, within the bytes that are held for it already, and more if they are free. lacks is how many its answer
-// takes if they are not free: then there is no answer.
+// read makes a call that only reads. It may use the bytes that are held for it, and more if they are free. If they are
+// not, there is no answer, and lacks is how many bytes it takes.
 func (a *Answer) read(ctx context.Context, held int64, call func(context.Context) (any, error)) (answer any, lacks int64, err error) {
 	before := a.size() - held
 	b := &building{spare: held}
 	func() {
-		defer func() { a.held = append(a.held, b.end()...) }() // also when the call panics, from which its caller recovers
+		defer func() { a.held = append(a.held, b.end()...) }() // also if the call panics: its caller recovers
 		answer, err = call(task.WithRoom(ctx, func(n int) bool { return b.take(ctx, a.memory.reads, int64(n)) }))
 	}()
 	m, ok := answer.(proto.Message)

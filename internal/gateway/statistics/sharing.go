@@ -11,7 +11,7 @@ import (
 	"github.com/pawlq/pawl/internal/task"
 )
 
-// Sharing has figures that all nodes are asked for read once for all viewers of the web UI who want them at the same time
+// Sharing reads figures for which all nodes are asked once for all viewers of the web UI who want them at the same time,
 // or up to sharedFor later: its pages refresh themselves. Other callers read for themselves: they may have changed
 // something since a read began.
 type Sharing struct {
@@ -30,8 +30,8 @@ type sharedRead struct {
 	err   error
 }
 
-// share returns what read returns, or has returned to another viewer with the same rights. What identifies the figures
-// within a namespace. A read that has begun is completed even if its viewer goes away.
+// share returns what read returns, or what it returned to another viewer with the same rights; what identifies the
+// figures within a namespace. A read that has begun is completed even if its viewer goes away.
 func share[T any](ctx context.Context, s *Sharing, what string, read func(context.Context) (T, error)) (T, error) {
 	if s == nil {
 		return read(ctx)

@@ -69,7 +69,7 @@ func (o *Outbox) deliverCancels(ctx context.Context, ns string, messages []*brok
 }
 
 // deliverTasks delivers the messages that are tasks, and stores the result of each. It does not ask whether a task's queue
-// still exists: if an earlier answer was lost, the shard of the task remembers it, whatever became of the queue.
+// still exists: if an earlier answer was lost, the shard of the task remembers it, even if the queue was deleted since.
 func (o *Outbox) deliverTasks(ctx context.Context, ns string, messages []*broker.OutboxMessage, those []int, out []broker.Enqueued) {
 	if len(those) == 0 {
 		return

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	storyTimeout = 30 * time.Second
+	storyTimeout = 2 * time.Minute
 	pollStep     = 15 * time.Millisecond
 )
 

@@ -97,7 +97,7 @@ def _write_field(given: Any, message: Any, name: str, path: str) -> None:
         getattr(message, name).CopyFrom(_convert.timestamp(path, given))
     elif field.message_type is not None and isinstance(given, str):
         if field.message_type.name != "Rate":
-            raise errors.invalid(path, f"{given!r:.64} is a text")
+            raise errors.invalid(path, f"{given!r:.64} is a text, not an object")
         if given != "none":
             limit, period = _convert.rate_limit(path, given)
             getattr(message, name).limit = limit

@@ -78,12 +78,11 @@ func New(a *cli.App) *cobra.Command {
 	var s flags
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run a server", Args: cli.NoArgs,
-		Long: `Run a server on a data directory. Once it serves it prints one line on standard output, msg=ready
-with its address, in the format of the log, which goes to standard error. On SIGTERM or SIGINT it drains:
-it hands over its shards, sends workers to other nodes, and gives calls under way up to --drain-timeout
-to end. Running tasks keep their claims: workers settle
-them with another node, or with this one when it is back. A second signal ends it immediately; nothing
-that was acknowledged is lost.
+		Long: `Run a server on a data directory. Once it serves, it prints the line "ready" with its address on standard
+output. The log goes to standard error; --log-format is the format of both. On SIGTERM or SIGINT it drains:
+it hands over its shards, sends workers to other nodes, and gives calls under way up to --drain-timeout to
+end. Running tasks keep their claims: workers settle them with another node, or with this one when it is
+back. A second signal ends it immediately; nothing that was acknowledged is lost.
 
 Several servers form a cluster: give each its own name (--node), an address for the others
 (--peer-listen), and the addresses of all of them (--join). A server added later needs only one of them.
