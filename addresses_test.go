@@ -165,7 +165,8 @@ func TestUnreadyNodeAtTheOnlyAddress(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			c.took()
 			for range 10 { // calls that are not for a shard
-				if _, err := admin.New(client).Cluster().Status(t.Context()); errors.Is(err, pawltype.ErrUnavailable) { // the fake has no such method
+				// the fake has no such method
+				if _, err := admin.New(client).Cluster().Status(t.Context()); errors.Is(err, pawltype.ErrUnavailable) {
 					t.Fatal(err)
 				}
 			}

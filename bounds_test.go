@@ -151,6 +151,7 @@ func TestTasksOfBatchesAreTraced(t *testing.T) {
 	ended("two requests", err, 1016)
 	traced("a request", f.enqueues[0]...)
 	traced("the request after it", f.enqueues[1]...)
-	_, err = client.EnqueueBatch(t.Context(), []pawl.Item{{Args: pawl.RawTask{Type: "big", Payload: make([]byte, 5<<20), ContentType: "x"}}})
+	_, err = client.EnqueueBatch(t.Context(), []pawl.Item{{Args: pawl.RawTask{Type: "big", Payload: make([]byte, 5<<20),
+		ContentType: "x"}}})
 	ended("a request for one that is too large", err, 1016+2)
 }

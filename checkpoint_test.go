@@ -239,8 +239,9 @@ func TestConcurrentSteps(t *testing.T) {
 			at(t.Context(), "later", "a", time.Second)
 			at(t.Context(), "later", "b", time.Second)
 			slices.Sort(all)
-			if got, want := strings.Join(all, ", "), "first has 3, first runs, later has 2, later has 3, other has 2, other runs, second has 3, "+
-				"third gives up"; got != want {
+			if got, want := strings.Join(all, ", "),
+				"first has 3, first runs, later has 2, later has 3, other has 2, other runs, second has 3, "+
+					"third gives up"; got != want {
 				t.Errorf("%s: got %s, want %s", what, got, want)
 			}
 		})
@@ -252,10 +253,10 @@ func TestClaimReports(t *testing.T) {
 	h := &holder{}
 	c := held(h, "")
 	for given, want := range map[float64]float64{-5: 0, 0: 0, 0.5: 0.5, 100: 100, 100.5: 100, math.NaN(): 0} {
-		if err := c.Progress(t.Context(), given, strings.Repeat("x", convert.MaxProgressText+1)); err != nil || h.progress.GetPercent() != want ||
-			len(h.progress.GetMessage()) != convert.MaxProgressText {
-			t.Errorf("Progress(%v) returned %v, sent %v and %d bytes, want %v", given, err, h.progress.GetPercent(), len(h.progress.GetMessage()),
-				want)
+		if err := c.Progress(t.Context(), given, strings.Repeat("x", convert.MaxProgressText+1)); err != nil ||
+			h.progress.GetPercent() != want || len(h.progress.GetMessage()) != convert.MaxProgressText {
+			t.Errorf("Progress(%v) returned %v, sent %v and %d bytes, want %v", given, err, h.progress.GetPercent(),
+				len(h.progress.GetMessage()), want)
 		}
 	}
 	h.progress = nil
@@ -270,8 +271,8 @@ func TestClaimReports(t *testing.T) {
 	if err := new(pawl.Claim).Progress(t.Context(), 1, ""); err != nil {
 		t.Errorf("Progress of a claim created by hand: %v", err)
 	}
-	if err := c.SetResult(make(chan int)); err == nil || !strings.HasPrefix(err.Error(), `pawl: result of task "1": `) || c.Result() != nil ||
-		c.ResultContentType() != "" {
+	if err := c.SetResult(make(chan int)); err == nil || !strings.HasPrefix(err.Error(), `pawl: result of task "1": `) ||
+		c.Result() != nil || c.ResultContentType() != "" {
 		t.Errorf("a result that can't be marshaled: %v, result %q of type %q", err, c.Result(), c.ResultContentType())
 	}
 }
@@ -293,12 +294,13 @@ func TestDecode(t *testing.T) {
 		"broken":              {"{", "", nil, 0, `payload of type "t": unexpected end of JSON input`, pawltype.OutcomePoisoned},
 		"not to be decrypted": {"7", "", locked, 0, "no key", pawltype.OutcomeFailed},
 	} {
-		c := pawl.NewClaim(&pawlv1.ClaimedTask{Type: "t", Payload: []byte(x.payload), ContentType: x.contentType, Checkpoint: []byte("1")}, nil,
-			x.unreadable)
+		c := pawl.NewClaim(&pawlv1.ClaimedTask{Type: "t", Payload: []byte(x.payload), ContentType: x.contentType, Checkpoint: []byte("1")},
+			nil, x.unreadable)
 		got := 0
 		err := c.Decode(&got)
 		if got != x.want || (err == nil) != (x.says == "") || err != nil && err.Error() != x.says || pawl.OutcomeOf(err) != x.outcome {
-			t.Errorf("%s: Decode got %d, %v with outcome %s, want %d, %q, %s", what, got, err, pawl.OutcomeOf(err), x.want, x.says, x.outcome)
+			t.Errorf("%s: Decode got %d, %v with outcome %s, want %d, %q, %s", what, got, err, pawl.OutcomeOf(err),
+				x.want, x.says, x.outcome)
 		}
 		if there, err := c.LastCheckpoint(&got); there == (x.unreadable != nil) || !errors.Is(err, x.unreadable) {
 			t.Errorf("%s: LastCheckpoint = %v, %v", what, there, err)
@@ -333,8 +335,8 @@ func TestOnce(t *testing.T) {
 		"the largest":      {&holder{}, 0, large(64 << 10), nil, 0, nil},
 		"too large":        {&holder{}, 0, large(64<<10 + 1), pawltype.ErrInvalidArgument, 1, pawltype.ErrInvalidArgument},
 		"fails":            {&holder{}, 0, func(context.Context) (string, error) { return "", boom }, boom, 1, boom},
-		"is not given back": {&holder{abandon: pawltype.ErrUnavailable}, 0, func(context.Context) (string, error) { return "", boom }, boom, 1,
-			pawltype.ErrUnavailable},
+		"is not given back": {&holder{abandon: pawltype.ErrUnavailable}, 0, func(context.Context) (string, error) { return "", boom }, boom,
+			1, pawltype.ErrUnavailable},
 		"was lost meanwhile": {&holder{abandon: stale}, 0, func(context.Context) (string, error) { return "", boom }, boom, 1, boom},
 		"is not recorded":    {&holder{fails: boom}, 0, large(10), boom, 0, boom},
 		"can't be asked": {&holder{begin: func() (pawltype.OnceAnswer, error) { return pawltype.OnceAnswer{}, boom }}, 0,
@@ -402,7 +404,8 @@ func TestOnce(t *testing.T) {
 			began := time.Now()
 			_, err := pawl.Once(t.Context(), c, "k", number(0, nil))
 			took := time.Since(began)
-			if !errors.Is(err, pawltype.ErrOnceHeld) || took < wait || took > wait+100*time.Millisecond || asked < int(wait/(100*time.Millisecond)) {
+			if !errors.Is(err, pawltype.ErrOnceHeld) || took < wait || took > wait+100*time.Millisecond ||
+				asked < int(wait/(100*time.Millisecond)) {
 				t.Errorf("lease %s: %v after %s and %d attempts, want ErrOnceHeld after %s", lease, err, took, asked, wait)
 			}
 			putOff := max(time.Second, min(lease/2, 30*time.Second))

@@ -52,7 +52,8 @@ func TestEnqueueSendsEveryOption(t *testing.T) {
 		f, client := start(t)
 		at := time.Now().Add(time.Hour)
 		ref, err := client.Enqueue(t.Context(), welcome{To: "a@example.com"}, pawl.Queue("mail"), pawl.Priority(pawltype.High), pawl.At(at),
-			pawl.IdempotencyKey("k"), pawl.IdempotencyTTL(time.Hour), pawl.MaxAttempts(7), pawl.Retry(pawltype.RetryPolicy{Initial: time.Second,
+			pawl.IdempotencyKey("k"), pawl.IdempotencyTTL(time.Hour), pawl.MaxAttempts(7),
+			pawl.Retry(pawltype.RetryPolicy{Initial: time.Second,
 				Factor: 3, Jitter: pawltype.NoJitter}),
 			pawl.Timeout(time.Minute), pawl.ExpiresIn(2*time.Minute), pawl.Retention(3*time.Minute), pawl.Key("acme"), pawl.Tags("a", "b"),
 			pawl.Tags("c"), pawl.Header("traceparent", "00-1"), pawl.RequestID("0190a8b2-0000-7000-8000-000000000000"))
@@ -81,7 +82,8 @@ func TestEnqueueOptionsOfTheType(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := f.enqueues[0][0]
-		if s.GetQueue() != "images" || s.MaxAttempts != 9 || s.Priority != pawlv1.Priority_PRIORITY_LOW || s.Delay.AsDuration() != time.Minute {
+		if s.GetQueue() != "images" || s.MaxAttempts != 9 || s.Priority != pawlv1.Priority_PRIORITY_LOW ||
+			s.Delay.AsDuration() != time.Minute {
 			t.Errorf("got %v, want queue images and priority low from the type, and 9 attempts from the call", s)
 		}
 	})
@@ -257,7 +259,8 @@ func TestEnqueueBatchAnswersForEachItem(t *testing.T) {
 		}
 		out, err := client.EnqueueBatch(t.Context(), []pawl.Item{
 			{Args: welcome{}}, {Args: welcome{}, Options: []pawl.Option{pawl.Queue("full")}}, {Args: pawl.RawTask{}},
-			{Args: welcome{}, Options: []pawl.Option{pawl.Queue("leaderless")}}, {Args: welcome{}, Options: []pawl.Option{pawl.Queue("\xff")}},
+			{Args: welcome{}, Options: []pawl.Option{pawl.Queue("leaderless")}},
+			{Args: welcome{}, Options: []pawl.Option{pawl.Queue("\xff")}},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -571,14 +574,16 @@ func TestDialTargets(t *testing.T) {
 		{"unix:///run/pawl", nil, true}, {"pawl.example.com:7295", nil, false}, {"10.0.0.1", nil, false}, {"", nil, false},
 		{"http://localhost:7295", nil, false}, {"pawl.example.com:7295", []pawl.DialOptions{{TLS: &tls.Config{}}}, true},
 		{"10.0.0.1", []pawl.DialOptions{{Plaintext: true}}, true}, {"anything", []pawl.DialOptions{dialer}, true},
-		{"any,thing", []pawl.DialOptions{dialer}, true}, {"localhost:7295,localhost:7296", nil, true}, {"localhost, 127.0.0.1:7", nil, true},
-		{"localhost,", nil, false}, {"localhost,10.0.0.1", nil, false}, {"https://pawl.example.com:443", nil, true},
-		{"https://a:1, https://b:2", nil, true}, {"https://[2001:db8::1]:1", nil, true}, {"https://a:1", []pawl.DialOptions{{TLS: &tls.Config{}}},
+		{"any,thing", []pawl.DialOptions{dialer}, true}, {"localhost:7295,localhost:7296", nil, true},
+		{"localhost, 127.0.0.1:7", nil, true}, {"localhost,", nil, false}, {"localhost,10.0.0.1", nil, false},
+		{"https://pawl.example.com:443", nil, true}, {"https://a:1, https://b:2", nil, true}, {"https://[2001:db8::1]:1", nil, true},
+		{"https://a:1", []pawl.DialOptions{{TLS: &tls.Config{}}},
 			true}, {"https://a:1,https://b:2", []pawl.DialOptions{dialer}, true},
-		{"https://a:1,b:2", []pawl.DialOptions{{Plaintext: true}}, false}, {"localhost:1,https://b:2", nil, false}, {"https://a", nil, false},
-		{"https://a:1/api", nil, false}, {"https://", nil, false}, {"https://unix:///x", nil, false}, {"HTTPS://a:1", nil, false},
-		{"https://https://a:1", nil, false}, {"localhost,unix:///run/pawl", nil, false}, {strings.Repeat("localhost,", 40) + "localhost", nil,
-			false},
+		{"https://a:1,b:2", []pawl.DialOptions{{Plaintext: true}}, false}, {"localhost:1,https://b:2", nil, false},
+		{"https://a", nil, false}, {"https://a:1/api", nil, false}, {"https://", nil, false}, {"https://unix:///x", nil, false},
+		{"HTTPS://a:1", nil, false}, {"https://https://a:1", nil, false}, {"localhost,unix:///run/pawl", nil, false},
+		{strings.Repeat("localhost,", 40) + "localhost",
+			nil, false},
 	} {
 		client, err := pawl.Dial(c.addr, c.opts...)
 		if (err == nil) != c.ok {

@@ -124,8 +124,8 @@ func set[T comparable](to *T, value T) {
 // config returns the configuration for client.Dial.
 func (all *DialOptions) config() *client.Config {
 	cfg := &client.Config{
-		Route: route.Config{TLS: all.TLS.Clone(), Plaintext: all.Plaintext, Token: all.TokenSource, Namespace: all.Namespace, Log: all.Logger,
-			Dialer: all.Dialer, Indirect: all.NoRouting, GRPC: all.GRPC},
+		Route: route.Config{TLS: all.TLS.Clone(), Plaintext: all.Plaintext, Token: all.TokenSource, Namespace: all.Namespace,
+			Log: all.Logger, Dialer: all.Dialer, Indirect: all.NoRouting, GRPC: all.GRPC},
 		Keys: all.Keyring, RetryFor: all.RetryFor,
 		Telemetry: telemetry.Config{TracerProvider: all.Telemetry.TracerProvider, MeterProvider: all.Telemetry.MeterProvider,
 			Propagator: all.Telemetry.Propagator, LinkedTraces: all.Telemetry.LinkedTraces},

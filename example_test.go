@@ -147,7 +147,8 @@ func ExampleRawTask() {
 	}
 	defer client.Close()
 
-	ref, err := client.Enqueue(context.Background(), pawl.RawTask{Type: "image.scale", Payload: []byte{0xff, 0xd8}, ContentType: "image/jpeg"})
+	ref, err := client.Enqueue(context.Background(), pawl.RawTask{Type: "image.scale", Payload: []byte{0xff, 0xd8},
+		ContentType: "image/jpeg"})
 	if err != nil {
 		panic(err)
 	}

@@ -420,8 +420,8 @@ func (f *fake) GetTask(ctx context.Context, r *pawlv1.GetTaskRequest) (*pawlv1.G
 
 func (t *fakeTask) info() *pawlv1.Task {
 	return &pawlv1.Task{
-		TaskId: t.id, Type: t.spec.Type, Queue: cmp.Or(t.spec.GetQueue(), "default"), State: t.state, Reason: t.reason, Payload: t.spec.Payload,
-		ContentType: t.spec.ContentType, Result: t.result, ResultContentType: t.resultType,
+		TaskId: t.id, Type: t.spec.Type, Queue: cmp.Or(t.spec.GetQueue(), "default"), State: t.state, Reason: t.reason,
+		Payload: t.spec.Payload, ContentType: t.spec.ContentType, Result: t.result, ResultContentType: t.resultType,
 		Attempts: t.attempt, Fence: t.fence, AttemptLog: slices.Clone(t.log), Progress: t.progress, Checkpoint: t.check,
 		Headers: t.spec.Headers, Tags: t.spec.Tags, Priority: t.spec.Priority,
 	}
@@ -495,9 +495,10 @@ func (f *fake) claim() *pawlv1.ClaimedTask {
 	t.leaseEnd = time.Now().Add(f.lease)
 	t.state, t.token = pawlv1.State_STATE_CLAIMED, t.id+"."+strconv.FormatInt(t.fence, 10)
 	return &pawlv1.ClaimedTask{
-		TaskId: t.id, Type: t.spec.Type, Queue: cmp.Or(t.spec.GetQueue(), "default"), Payload: t.spec.Payload, ContentType: t.spec.ContentType,
-		Attempt: t.attempt, MaxAttempts: 5, ClaimToken: t.token, Fence: t.fence, Lease: durationpb.New(f.lease),
-		LeaseExpiresAt: timestamppb.New(time.Now().Add(f.lease)), Timeout: t.spec.Timeout, Headers: t.spec.Headers, Checkpoint: t.check,
+		TaskId: t.id, Type: t.spec.Type, Queue: cmp.Or(t.spec.GetQueue(), "default"), Payload: t.spec.Payload,
+		ContentType: t.spec.ContentType, Attempt: t.attempt, MaxAttempts: 5, ClaimToken: t.token, Fence: t.fence,
+		Lease: durationpb.New(f.lease), LeaseExpiresAt: timestamppb.New(time.Now().Add(f.lease)), Timeout: t.spec.Timeout,
+		Headers: t.spec.Headers, Checkpoint: t.check,
 	}
 }
 
@@ -543,7 +544,9 @@ func (f *fake) ack(r *pawlv1.AckRequest) *pawlv1.Settled {
 	if len(r.Result) > 1<<20 {
 		return &pawlv1.Settled{TaskId: r.TaskId, ClaimToken: r.ClaimToken, Error: &pawlv1.Error{Code: "payload_too_large"}}
 	}
-	return f.end(r.TaskId, r.ClaimToken, pawlv1.State_STATE_SUCCEEDED, func(t *fakeTask) { t.result, t.resultType = r.Result, r.ContentType })
+	return f.end(r.TaskId, r.ClaimToken, pawlv1.State_STATE_SUCCEEDED, func(t *fakeTask) {
+		t.result, t.resultType = r.Result, r.ContentType
+	})
 }
 
 func (f *fake) fail(r *pawlv1.FailRequest) *pawlv1.Settled {

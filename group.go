@@ -21,8 +21,9 @@ type GroupSpec struct {
 	Name  string // for people: need not be unique
 	Tasks []Item // the members: at most 1,000, and 8 MiB; more can be added later
 
-	// OnComplete is enqueued when all members have ended, in whatever state; OnSuccess when all have succeeded; OnDeath when the first one is
-	// dead-lettered or poisoned. Each is enqueued at most once. Their handlers read the counts, a GroupCounts, with ParentResult.
+	// OnComplete is enqueued when all members have ended, in whatever state; OnSuccess when all have succeeded; OnDeath
+	// when the first one is dead-lettered or poisoned. Each is enqueued at most once. Their handlers read the counts, a
+	// GroupCounts, with ParentResult.
 	OnComplete, OnSuccess, OnDeath *Item
 
 	Open      bool          // the group does not complete before CloseGroup, so that you can add members until then

@@ -74,8 +74,9 @@ func TestGroupCalls(t *testing.T) {
 				said += fmt.Sprintf("%+v", *m)
 			}
 			return said, nil
-		}, &pawlv1.ListGroupMembersResponse{Items: []*pawlv1.GroupMember{{TaskId: "1", Type: "t", Queue: "q", State: pawlv1.State_STATE_DEAD,
-			Refused: "r", Result: []byte("7"), ResultContentType: "c", ResultOmitted: true}, {TaskId: "2"}}},
+		}, &pawlv1.ListGroupMembersResponse{Items: []*pawlv1.GroupMember{{TaskId: "1", Type: "t", Queue: "q",
+			State: pawlv1.State_STATE_DEAD, Refused: "r", Result: []byte("7"), ResultContentType: "c", ResultOmitted: true},
+			{TaskId: "2"}}},
 			"{TaskID:1 Type:t Queue:q State:dead Refused:r Result:[55] ResultContentType:c ResultOmitted:true}" +
 				"{TaskID:2 Type: Queue: State: Refused: Result:[] ResultContentType: ResultOmitted:false}", `members of group "g": `},
 	} {
@@ -123,8 +124,8 @@ func TestWaitGroup(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if _, err := client.WaitGroup(ctx, "g"); !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), `group "g": `) ||
-			asked < 60 || asked > 150 {
+		if _, err := client.WaitGroup(ctx, "g"); !errors.Is(err, context.DeadlineExceeded) ||
+			!strings.HasPrefix(err.Error(), `group "g": `) || asked < 60 || asked > 150 {
 			t.Errorf("WaitGroup of a group that runs: %v after %d calls", err, asked)
 		}
 	})

@@ -71,7 +71,8 @@ func TestMiddlewareSeesCancellation(t *testing.T) {
 					wantErr(t, "what middleware sees", err, stop.cause)
 					if what == "an error of its own" {
 						wantErr(t, "what the handler returned", err, errDriver)
-						if got, want := err.Error(), stop.cause.Error()+": "; !strings.HasPrefix(got, want) || !strings.HasSuffix(got, errDriver.Error()) {
+						if got, want := err.Error(), stop.cause.Error()+": "; !strings.HasPrefix(got, want) ||
+							!strings.HasSuffix(got, errDriver.Error()) {
 							t.Errorf("the error is %q, want it to begin with %q and end with %q", got, want, errDriver)
 						}
 					}
@@ -120,7 +121,8 @@ func TestMiddlewareSeesHandlerErrors(t *testing.T) {
 		t.Errorf("a type without a handler: got outcome %s, want released", got)
 	}
 	for o, want := range map[pawltype.Outcome]bool{pawltype.OutcomeFailed: true, pawltype.OutcomeDead: true, pawltype.OutcomePoisoned: true,
-		pawltype.OutcomeSucceeded: false, pawltype.OutcomeDiscarded: false, pawltype.OutcomeSnoozed: false, pawltype.OutcomeReleased: false} {
+		pawltype.OutcomeSucceeded: false, pawltype.OutcomeDiscarded: false, pawltype.OutcomeSnoozed: false,
+		pawltype.OutcomeReleased: false} {
 		if o.Failed() != want {
 			t.Errorf("%s counts as failed: %v, want %v", o, o.Failed(), want)
 		}

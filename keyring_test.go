@@ -146,14 +146,16 @@ func TestCheckpointThatLooksEncrypted(t *testing.T) {
 func TestKeyringRefusals(t *testing.T) {
 	poisoned := func(says string) func(*testing.T, *fakeTask) {
 		return func(t *testing.T, got *fakeTask) {
-			if last := got.log[len(got.log)-1]; got.state != pawlv1.State_STATE_POISONED || !strings.Contains(last.GetError().GetMessage(), says) {
+			if last := got.log[len(got.log)-1]; got.state != pawlv1.State_STATE_POISONED ||
+				!strings.Contains(last.GetError().GetMessage(), says) {
 				t.Errorf("the task is %v with the error %q, want poisoned with %q", got.state, last.GetError().GetMessage(), says)
 			}
 		}
 	}
 	failed := func(says string) func(*testing.T, *fakeTask) {
 		return func(t *testing.T, got *fakeTask) {
-			if last := got.log[len(got.log)-1]; got.state == pawlv1.State_STATE_POISONED || !strings.Contains(last.GetError().GetMessage(), says) {
+			if last := got.log[len(got.log)-1]; got.state == pawlv1.State_STATE_POISONED ||
+				!strings.Contains(last.GetError().GetMessage(), says) {
 				t.Errorf("the task is %v with the error %q, want a failure with %q", got.state, last.GetError().GetMessage(), says)
 			}
 		}
@@ -178,14 +180,17 @@ func TestKeyringRefusals(t *testing.T) {
 		"plain": {pawl.DialOptions{}, pawl.DialOptions{Keyring: ring(t, "k1")}, nil, ran},
 		"plain, and not allowed": {pawl.DialOptions{}, pawl.DialOptions{Keyring: ringOf(t, keyring.Config{OnlyEncrypted: true}, "k1")}, nil,
 			poisoned("not encrypted")},
-		"another's payload": {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k1")}, func(f *fake, task *fakeTask) {
-			task.spec.Payload = f.tasks["t1"].spec.Payload
-		}, poisoned("it is not what was encrypted for")},
-		"another queue": {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k1")}, func(_ *fake, task *fakeTask) {
-			task.spec.Queue = new("elsewhere")
-		}, poisoned("it is not what was encrypted for")},
+		"another's payload": {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k1")},
+			func(f *fake, task *fakeTask) {
+				task.spec.Payload = f.tasks["t1"].spec.Payload
+			}, poisoned("it is not what was encrypted for")},
+		"another queue": {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k1")},
+			func(_ *fake, task *fakeTask) {
+				task.spec.Queue = new("elsewhere")
+			}, poisoned("it is not what was encrypted for")},
 		"another queue, from which tasks are moved": {pawl.DialOptions{Keyring: ring(t, "k1")},
-			pawl.DialOptions{Keyring: ringOf(t, keyring.Config{AcceptFrom: []string{"x", "default"}}, "k1")}, func(_ *fake, task *fakeTask) {
+			pawl.DialOptions{Keyring: ringOf(t, keyring.Config{AcceptFrom: []string{"x", "default"}}, "k1")},
+			func(_ *fake, task *fakeTask) {
 				task.spec.Queue = new("elsewhere")
 			}, ran},
 		"one bit": {pawl.DialOptions{Keyring: ring(t, "k1")}, pawl.DialOptions{Keyring: ring(t, "k1")}, func(_ *fake, task *fakeTask) {

@@ -139,13 +139,15 @@ func TestHungShardHoldsUpNoOther(t *testing.T) {
 				}
 				for n := range 150 { // those below are not gathered
 					if live := enqueued(t.Context(), client, "live"); len(live) == 0 {
-						t.Errorf("a client that knows %v, while a shard of %s hangs: an enqueue to another shard waits behind 20 and %d", warm, leader, n)
+						t.Errorf("a client that knows %v, while a shard of %s hangs: an enqueue to another shard waits behind 20 and %d",
+							warm, leader, n)
 						break
 					}
 					done := make(chan error, 1)
 					hung = append(hung, done)
 					go func() {
-						_, err := client.EnqueueBatch(t.Context(), []pawl.Item{{Args: welcome{}, Options: []pawl.Option{pawl.Queue("hung")}}})
+						_, err := client.EnqueueBatch(t.Context(),
+							[]pawl.Item{{Args: welcome{}, Options: []pawl.Option{pawl.Queue("hung")}}})
 						done <- err
 					}()
 				}
@@ -287,7 +289,8 @@ func TestTokenExpiresInFlight(t *testing.T) {
 				t.Fatal("the call did not return immediately")
 			}
 			switch err := <-lost; {
-			case good && err != nil, !good && (!errors.Is(err, pawltype.ErrUnauthenticated) || !strings.Contains(err.Error(), "no such token")):
+			case good && err != nil, !good && (!errors.Is(err, pawltype.ErrUnauthenticated) ||
+				!strings.Contains(err.Error(), "no such token")):
 				t.Errorf("with a valid new token %v: got %v", good, err)
 			}
 		})

@@ -163,7 +163,8 @@ func TestPlaintextToTLS(t *testing.T) {
 			}
 			defer client.Close()
 			_, err = client.Task(t.Context(), "x")
-			if !errors.Is(err, pawltype.ErrUnavailable) || !strings.Contains(err.Error(), "if it requires TLS, use https:// or DialOptions.TLS") {
+			if !errors.Is(err, pawltype.ErrUnavailable) || !strings.Contains(err.Error(),
+				"if it requires TLS, use https:// or DialOptions.TLS") {
 				t.Errorf("%s: %v, want ErrUnavailable that mentions TLS", name, err)
 			}
 		})

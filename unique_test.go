@@ -38,9 +38,10 @@ func TestUniqueIsSent(t *testing.T) {
 				States: []pawltype.State{"odd"}}),
 			`unique.states: "" is not a state`: pawl.Unique(pawltype.UniqueOpts{
 				States: []pawltype.State{""}}),
-			`unique.on_conflict: "odd" is not keep, replace, keep_last or reject`:      pawl.Unique(pawltype.UniqueOpts{OnConflict: "odd"}),
-			`unique.on_conflict: "odd\nodd" is not keep, replace, keep_last or reject`: pawl.Unique(pawltype.UniqueOpts{OnConflict: "odd\nodd"}),
-			`priority: "urgent" is not high, normal or low`:                            pawl.Priority("urgent"),
+			`unique.on_conflict: "odd" is not keep, replace, keep_last or reject`: pawl.Unique(pawltype.UniqueOpts{OnConflict: "odd"}),
+			`unique.on_conflict: "odd\nodd" is not keep, replace, keep_last or reject`: pawl.Unique(pawltype.UniqueOpts{
+				OnConflict: "odd\nodd"}),
+			`priority: "urgent" is not high, normal or low`: pawl.Priority("urgent"),
 		} {
 			_, err := client.Enqueue(t.Context(), welcome{}, bad)
 			if refused, ok := errors.AsType[*pawltype.Error](err); !ok || refused.Message != want {

@@ -178,8 +178,9 @@ func (w *Worker) newRun(ctx context.Context, hello *pawlv1.WorkHello) *work.Run 
 		router = c.core.Router
 	}
 	return work.NewRun(ctx, work.Config{Caller: c.core.Caller, Worker: pawlv1.NewWorkerServiceClient(c.core),
-		Calls: lease.NewCalls(c.core.Caller, c.core.Telemetry), Router: router, Telemetry: c.core.Telemetry, Log: w.cfg.Logger, Hello: hello,
-		Name: w.cfg.Name, Concurrency: w.cfg.Concurrency, DrainTimeout: w.cfg.DrainTimeout, NewJob: func(p *pawlv1.ClaimedTask,
+		Calls: lease.NewCalls(c.core.Caller, c.core.Telemetry), Router: router, Telemetry: c.core.Telemetry,
+		Log: w.cfg.Logger, Hello: hello, Name: w.cfg.Name, Concurrency: w.cfg.Concurrency, DrainTimeout: w.cfg.DrainTimeout,
+		NewJob: func(p *pawlv1.ClaimedTask,
 			h lease.Holder) work.Job {
 			j := &job{worker: w, handle: handle}
 			unreadable := outcome.OpenClaimed(c.core.Conn, p) // changes p

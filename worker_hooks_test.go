@@ -59,7 +59,8 @@ func TestOnErrorAndOnPanic(t *testing.T) {
 						first = false
 						return c.run(ctx)
 					})
-					cfg := pawl.WorkerConfig{Concurrency: 1, DrainTimeout: -1, OnError: func(ctx context.Context, c *pawl.Claim, err error) {
+					cfg := pawl.WorkerConfig{Concurrency: 1, DrainTimeout: -1, OnError: func(ctx context.Context,
+						c *pawl.Claim, err error) {
 						tell(ctx, c, err.Error())
 					}}
 					if both {

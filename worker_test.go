@@ -193,8 +193,8 @@ func TestHandlerErrorsDecideOutcome(t *testing.T) {
 				frames := f.frames()
 				last := frames[len(frames)-1]
 				for _, r := range last.Fails {
-					got += fmt.Sprint(" ", strings.TrimPrefix(r.Outcome.String(), "FAIL_OUTCOME_"), " ", r.RetryIn.AsDuration(), " ", r.Error.Type,
-						" ", r.Error.Message)
+					got += fmt.Sprint(" ", strings.TrimPrefix(r.Outcome.String(), "FAIL_OUTCOME_"), " ", r.RetryIn.AsDuration(), " ",
+						r.Error.Type, " ", r.Error.Message)
 					if (name == "panic") != strings.Contains(r.Error.Stack, "worker_test.go") {
 						t.Errorf("the stack is %q, want one only after a panic", r.Error.Stack)
 					}
@@ -350,7 +350,10 @@ func TestContextEndsWithTheClaim(t *testing.T) {
 				if err := stop(); err != nil {
 					t.Error(err)
 				}
-				told := slices.ContainsFunc(f.frames(), func(r *pawlv1.SettleRequest) bool { return len(r.Acks)+len(r.Fails)+len(r.Releases) > 0 })
+				told := slices.ContainsFunc(f.frames(), func(r *pawlv1.SettleRequest) bool {
+					return len(r.Acks)+len(r.Fails)+
+						len(r.Releases) > 0
+				})
 				if told != c.told {
 					t.Errorf("the outcome was sent to the broker: %v, want %v", told, c.told)
 				}

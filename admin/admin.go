@@ -135,7 +135,8 @@ func (a Client) Audit() Audit { return Audit(a) }
 
 func checkActor(name string) error {
 	if len(name) > maxActor {
-		return convert.Invalid("actor", "%q has %d characters, at most %d are allowed", convert.CutText(name, maxActor), len(name), maxActor)
+		return convert.Invalid("actor", "%q has %d characters, at most %d are allowed", convert.CutText(name, maxActor),
+			len(name), maxActor)
 	}
 	if strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c > '~' }) {
 		return convert.Invalid("actor", "%q has characters other than printable ASCII", name)

@@ -123,7 +123,8 @@ func TestOperationWait(t *testing.T) {
 			o, err := operator.Operations().Wait(t.Context(), "o", progress)
 			calls := s.taken()
 			if err != nil || o.State != admin.OperationDone || len(calls) != len(x.rounds)+1 || x.looks && told != len(calls) {
-				t.Fatalf("%s: %+v, %v after %d calls, progress reported %d times, want %d calls", what, o, err, len(calls), told, len(x.rounds)+1)
+				t.Fatalf("%s: %+v, %v after %d calls, progress reported %d times, want %d calls", what, o, err, len(calls),
+					told, len(x.rounds)+1)
 			}
 			for i, c := range calls {
 				if wait := c.req.(*pawlv1.GetOperationRequest).GetWait().AsDuration(); wait != x.waits {
@@ -154,8 +155,8 @@ func TestOperationWait(t *testing.T) {
 func TestStatsOfUnevenSeries(t *testing.T) {
 	s, operator := start(t)
 	s.answer = func(reply any) {
-		reply.(*pawlv1.GetQueueStatsResponse).Stats = &pawlv1.Stats{Series: &pawlv1.Series{Enqueued: []int64{1, 2, 3}, Claimed: []int64{4, 5},
-			Dead: []int64{6, 7, 8, 9}}}
+		reply.(*pawlv1.GetQueueStatsResponse).Stats = &pawlv1.Stats{Series: &pawlv1.Series{Enqueued: []int64{1, 2, 3},
+			Claimed: []int64{4, 5}, Dead: []int64{6, 7, 8, 9}}}
 	}
 	got, err := operator.Queues().Stats(t.Context(), "mail", 0)
 	if want := "[{1 4 0 0 0 6 0 0 0 0} {2 5 0 0 0 7 0 0 0 0} {3 0 0 0 0 8 0 0 0 0}]"; err != nil || fmt.Sprint(got.Series) != want {
@@ -176,7 +177,8 @@ func TestResponseMethods(t *testing.T) {
 		"one that is done":        {admin.OperationDone.Ended(), true},
 		"one that was aborted":    {admin.OperationAborted.Ended(), true},
 		"one that failed":         {admin.OperationFailed.Ended(), true},
-		"what it skipped":         {(&admin.OperationCounts{Skipped: map[string]int64{"moved": 2, "in_workflow": 3}}).SkippedTasks(), int64(5)},
+		"what it skipped": {(&admin.OperationCounts{Skipped: map[string]int64{"moved": 2, "in_workflow": 3}}).SkippedTasks(),
+			int64(5)},
 	} {
 		if x.got != x.want {
 			t.Errorf("%s: got %v, want %v", what, x.got, x.want)
@@ -201,7 +203,9 @@ func TestIncompleteLists(t *testing.T) {
 		{}: false, {Pattern: "m*"}: false, {Series: time.Minute}: false, {Having: admin.QueuePaused}: false,
 		{Having: admin.QueueDead}: true, {Having: admin.QueuePoisoned}: true, {Having: admin.QueueNoWorker}: true, {Most: true}: true,
 	} {
-		wantIncomplete(t, fmt.Sprintf("queues %+v", f), operator.Queues().List(t.Context(), f), func(q *admin.Queue) string { return q.Name },
+		wantIncomplete(t, fmt.Sprintf("queues %+v", f), operator.Queues().List(t.Context(), f), func(q *admin.Queue) string {
+			return q.Name
+		},
 			want)
 	}
 	wantIncomplete(t, "workers", operator.Workers().List(t.Context(), admin.WorkerFilter{}), func(w *admin.Worker) string { return w.Name },

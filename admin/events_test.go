@@ -123,7 +123,8 @@ func TestEventsReconnect(t *testing.T) {
 			}
 			if strings.Join(came, " ") != x.came || strings.Join(asked, " ") != x.asked || !errors.Is(end, x.end) || end != nil &&
 				end.Error() != x.says {
-				t.Errorf("%s: events %s with the request cursors %s, error %v, want %s, %s, %v", name, came, asked, end, x.came, x.asked, x.says)
+				t.Errorf("%s: events %s with the request cursors %s, error %v, want %s, %s, %v", name, came, asked, end,
+					x.came, x.asked, x.says)
 			}
 		})
 	}

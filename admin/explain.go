@@ -31,10 +31,11 @@ const (
 	ReasonDraining            ReasonCode = "draining"  // the leader of its shard is shutting down
 	ReasonNoWorker            ReasonCode = "no_worker" // no worker takes tasks of its queue
 	ReasonNoWorkerForType     ReasonCode = "no_worker_for_type"
-	ReasonWorkersUnknown      ReasonCode = "workers_unknown" // a node did not answer, or the workers that hold tasks of its queue may be gone
-	ReasonHigherPriority      ReasonCode = "higher_priority" // tasks of a higher priority go first
-	ReasonOtherKeys           ReasonCode = "other_keys"      // it is the turn of other keys
-	ReasonOlderTasks          ReasonCode = "older_tasks"     // earlier tasks of its key and priority go first
+	// a node did not answer, or the workers that hold tasks of its queue may be gone
+	ReasonWorkersUnknown ReasonCode = "workers_unknown"
+	ReasonHigherPriority ReasonCode = "higher_priority" // tasks of a higher priority go first
+	ReasonOtherKeys      ReasonCode = "other_keys"      // it is the turn of other keys
+	ReasonOlderTasks     ReasonCode = "older_tasks"     // earlier tasks of its key and priority go first
 	// no worker that takes it has a free slot, or all take tasks of other queues first
 	ReasonWorkersBusy ReasonCode = "workers_busy"
 	ReasonNext        ReasonCode = "next" // nothing holds it back: the next claim gets it

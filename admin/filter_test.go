@@ -55,11 +55,11 @@ func TestFilterLanguage(t *testing.T) {
 	}
 	for text, says := range map[string]string{
 		"color:red": "the fields are queue, state, type", "state:sleeping": "the states are scheduled, ready, claimed",
-		"queue:": "queue: has no value", "queue: mail": "queue: has no value", `error:"open`: `the quotation mark before "open" is not closed`,
-		`error:"a\`: "is not closed", `error:"a\"`: "is not closed", `a\:b`: "not a field", "queue:a queue:b": "twice",
-		"payload.a:1 args.a:2": "twice", "payload.:1": "not a field", "payload.a:": "no value", "queues.a:1": "payload.PATH",
-		"after:tomorrow": "such as 2026-01-31", "after:-2h": "age", "after:NaNd": "age", strings.Repeat("x", 4097): "4097 bytes, at most 4096",
-		"q:\xff": "UTF-8",
+		"queue:": "queue: has no value", "queue: mail": "queue: has no value",
+		`error:"open`: `the quotation mark before "open" is not closed`, `error:"a\`: "is not closed", `error:"a\"`: "is not closed",
+		`a\:b`: "not a field", "queue:a queue:b": "twice", "payload.a:1 args.a:2": "twice", "payload.:1": "not a field",
+		"payload.a:": "no value", "queues.a:1": "payload.PATH", "after:tomorrow": "such as 2026-01-31", "after:-2h": "age",
+		"after:NaNd": "age", strings.Repeat("x", 4097): "4097 bytes, at most 4096", "q:\xff": "UTF-8",
 	} {
 		if _, err := admin.ParseFilter(text, now); !errors.Is(err, pawltype.ErrInvalidArgument) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%.40q: %v, want an error with %q", text, err, says)

@@ -84,14 +84,16 @@ func (a Operations) Get(ctx context.Context, id string) (*Operation, error) {
 
 // GetWithStates is Get, but also counts the changed tasks by their current state.
 func (a Operations) GetWithStates(ctx context.Context, id string) (*Operation, error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).GetOperation, &pawlv1.GetOperationRequest{OperationId: id,
-		CurrentStates: true})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).GetOperation,
+		&pawlv1.GetOperationRequest{OperationId: id,
+			CurrentStates: true})
 	return operationAnswer("operation", id, resp.GetOperation(), err)
 }
 
 func (a Operations) read(ctx context.Context, id string, wait time.Duration) (*Operation, error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).GetOperation, &pawlv1.GetOperationRequest{OperationId: id,
-		Wait: convert.Duration(wait)})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).GetOperation,
+		&pawlv1.GetOperationRequest{OperationId: id,
+			Wait: convert.Duration(wait)})
 	return operationAnswer("operation", id, resp.GetOperation(), err)
 }
 

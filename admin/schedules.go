@@ -110,7 +110,8 @@ func (a Schedules) Pause(ctx context.Context, name, reason string) (*Schedule, e
 
 // Resume ends the pause of a schedule. It is not an error if the schedule is not paused.
 func (a Schedules) Resume(ctx context.Context, name string) (*Schedule, error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewScheduleServiceClient(a.rpc).ResumeSchedule, &pawlv1.ResumeScheduleRequest{Name: name})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewScheduleServiceClient(a.rpc).ResumeSchedule,
+		&pawlv1.ResumeScheduleRequest{Name: name})
 	return scheduleAnswer("resume schedule", name, resp.GetSchedule(), err)
 }
 
@@ -120,8 +121,9 @@ func (a Schedules) Trigger(ctx context.Context, name string) (*pawl.Ref, error) 
 	if err != nil {
 		return nil, fmt.Errorf("request id: %w", err)
 	}
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewScheduleServiceClient(a.rpc).TriggerSchedule, &pawlv1.TriggerScheduleRequest{Name: name,
-		RequestId: new(request.String())})
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewScheduleServiceClient(a.rpc).TriggerSchedule,
+		&pawlv1.TriggerScheduleRequest{Name: name,
+			RequestId: new(request.String())})
 	if err != nil {
 		return nil, fmt.Errorf("trigger schedule %q: %w", name, err)
 	}
@@ -165,8 +167,9 @@ func (s ScheduleSpec) proto() (*pawlv1.ScheduleSpec, error) {
 	if err != nil {
 		return nil, convert.FieldIn("task", err) // names the field as the broker does
 	}
-	return &pawlv1.ScheduleSpec{Name: s.Name, Cron: convert.Text(s.Cron), TimeZone: convert.Text(s.TimeZone), Every: convert.Duration(s.Every),
-		Jitter: convert.Duration(s.Jitter), Missed: missed, Overlap: overlap, Owner: convert.Text(s.Owner), Task: spec}, nil
+	return &pawlv1.ScheduleSpec{Name: s.Name, Cron: convert.Text(s.Cron), TimeZone: convert.Text(s.TimeZone),
+		Every: convert.Duration(s.Every), Jitter: convert.Duration(s.Jitter), Missed: missed, Overlap: overlap,
+		Owner: convert.Text(s.Owner), Task: spec}, nil
 }
 
 func pauseOf(p *pawlv1.Schedule) *Pause {

@@ -55,7 +55,8 @@ const pipeBuffer = 1 << 20
 
 // Broker is a broker in this process.
 type Broker struct {
-	stop   func(context.Context) error // the node; a function, so that packages that import this one do not compile the node's generic types
+	// the node; a function, so that packages that import this one do not compile the node's generic types
+	stop   func(context.Context) error
 	client *pawl.Client
 	addr   string
 
@@ -113,7 +114,8 @@ func (o Options) listen() (place, error) {
 	}
 	addr := l.Addr().(*net.TCPAddr)
 	if !addr.IP.IsLoopback() {
-		return place{}, errors.Join(fmt.Errorf("listen %q: only an address of this machine, such as 127.0.0.1:7295: there is no access control",
+		return place{}, errors.Join(fmt.Errorf("listen %q: only an address of this machine, such as 127.0.0.1:7295: there is no "+
+			"access control",
 			o.Listen), l.Close())
 	}
 	return place{listener: l, addr: addr.String(), target: addr.String()}, nil

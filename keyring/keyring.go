@@ -26,8 +26,9 @@ type Key struct {
 
 // Config configures a Keyring.
 type Config struct {
-	// Keys has at least one key. The first encrypts; all decrypt, so that a key can be replaced: add the new one at the end everywhere, then
-	// move it to the front everywhere, and remove the old one when nothing is encrypted with it any more.
+	// Keys has at least one key. The first encrypts; all decrypt, so that a key can be replaced: add the new one at the
+	// end everywhere, then move it to the front everywhere, and remove the old one when nothing is encrypted with it
+	// any more.
 	Keys []Key
 	// AcceptFrom are queues from which operators may have moved tasks. A payload is encrypted for its queue: in another
 	// one it counts as forged, unless it comes from one of these.
@@ -79,7 +80,8 @@ func New(cfg Config) (*Keyring, error) {
 		field := fmt.Sprintf("keys[%d]", i)
 		switch {
 		case key.ID == "" || len(key.ID) > maxKeyID || strings.ContainsFunc(key.ID, notOfKeyID):
-			return nil, convert.Invalid(field+".id", "%q is not letters, digits and . _ -, 1 to %d", convert.CutText(key.ID, maxKeyID), maxKeyID)
+			return nil, convert.Invalid(field+".id", "%q is not letters, digits and . _ -, 1 to %d", convert.CutText(key.ID, maxKeyID),
+				maxKeyID)
 		case len(key.Secret) != keyLen:
 			return nil, convert.Invalid(field+".secret", "has %d bytes, want %d", len(key.Secret), keyLen)
 		case k.key(key.ID) != nil:

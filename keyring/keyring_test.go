@@ -38,12 +38,14 @@ func TestKeysAreChecked(t *testing.T) {
 	}{
 		{many(1), ""}, {many(100), ""}, {nil, "keys"}, {many(101), "keys"}, {[]keyring.Key{key("", 32)}, "keys[0].id"},
 		{[]keyring.Key{key(strings.Repeat("a", 64), 32)}, ""}, {[]keyring.Key{key(strings.Repeat("a", 65), 32)}, "keys[0].id"},
-		{[]keyring.Key{key("azAZ09._-", 32)}, ""}, {[]keyring.Key{key("a", 31)}, "keys[0].secret"}, {[]keyring.Key{key("a", 32), key("b", 33)},
+		{[]keyring.Key{key("azAZ09._-", 32)}, ""}, {[]keyring.Key{key("a", 31)}, "keys[0].secret"},
+		{[]keyring.Key{key("a", 32), key("b", 33)},
 			"keys[1].secret"}, {[]keyring.Key{key("a", 32), key("b", 32), key("a", 32)}, "keys[2].id"},
 	} {
 		k, err := keyring.New(keyring.Config{Keys: c.keys})
-		if (err == nil) != (c.field == "") || (k != nil) != (c.field == "") || err != nil && (!errors.Is(err, pawltype.ErrInvalidArgument) ||
-			!strings.Contains(err.Error(), c.field+":")) {
+		if (err == nil) != (c.field == "") || (k != nil) != (c.field == "") || err != nil &&
+			(!errors.Is(err, pawltype.ErrInvalidArgument) ||
+				!strings.Contains(err.Error(), c.field+":")) {
 			t.Errorf("%d keys, the first %.70q: %v, want a refusal of %q", len(c.keys), append(c.keys, keyring.Key{})[0].ID, err, c.field)
 		}
 	}
@@ -65,7 +67,8 @@ func TestEachBitCounts(t *testing.T) {
 			t.Fatalf("Seal = %q, %v", as, err)
 		}
 		// docs/encryption.md
-		if want := "\x01\x02k1"; !strings.HasPrefix(string(sealed), want) || len(sealed) != len(want)+24+1+len(c.contentType)+len(c.data)+16 {
+		if want := "\x01\x02k1"; !strings.HasPrefix(string(sealed), want) || len(sealed) != len(want)+24+1+len(c.contentType)+len(c.data)+
+			16 {
 			t.Errorf("%d bytes of data of type %q have become %d bytes, %q", len(c.data), c.contentType, len(sealed), sealed)
 		}
 		if data, contentType, err := k.Open(at, sealed); err != nil || string(data) != c.data || contentType != c.contentType {
@@ -95,7 +98,8 @@ func TestEachBitCounts(t *testing.T) {
 	if keyring.IsForged(nil) || keyring.IsForged(errors.New("connection refused")) {
 		t.Error("any error means that data is forged")
 	}
-	if _, _, err := ring(t).Seal(at, "r", strings.Repeat("c", keyring.MaxContentType+1), nil); !errors.Is(err, pawltype.ErrInvalidArgument) ||
+	if _, _, err := ring(t).Seal(at, "r", strings.Repeat("c", keyring.MaxContentType+1), nil); !errors.Is(err,
+		pawltype.ErrInvalidArgument) ||
 		!strings.Contains(err.Error(), "content_type") {
 		t.Errorf("a content type that is too long: %v", err)
 	}
@@ -153,14 +157,16 @@ func TestKeysAreReplaced(t *testing.T) {
 			t.Errorf("%q says key %q, %t, want %q", as, id, encrypted, c.key)
 		}
 		data, _, err := c.opens.Open(at, sealed)
-		if (err == nil) != c.ok || c.ok && string(data) != "data" || !c.ok && (keyring.IsForged(err) || !strings.Contains(err.Error(), "next")) {
+		if (err == nil) != c.ok || c.ok && string(data) != "data" || !c.ok && (keyring.IsForged(err) ||
+			!strings.Contains(err.Error(), "next")) {
 			t.Errorf("sealed with %s: %q, %v", c.key, data, err)
 		}
 	}
 	for contentType, want := range map[string]string{"": " false", "text/plain": " false", "application/vnd.pawl.encrypted": " true",
 		"application/vnd.pawl.encrypted; key=a": "a true", "application/vnd.pawl.encryption": " false",
 		"application/vnd.pawl.encrypted+json": " false"} {
-		if id, encrypted := keyring.EncryptedWith(contentType); encrypted && fmt.Sprint(id, " true") != want || !encrypted && want != " false" {
+		if id, encrypted := keyring.EncryptedWith(contentType); encrypted && fmt.Sprint(id, " true") != want ||
+			!encrypted && want != " false" {
 			t.Errorf("EncryptedWith(%q) = %q, %t, want %s", contentType, id, encrypted, want)
 		}
 	}

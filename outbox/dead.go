@@ -51,7 +51,8 @@ func (o *Outbox) retryDead(ctx context.Context, tx *sql.Tx, seqs []int64) error 
 	}
 	in := "(" + strings.Join(list, ",") + ")"
 	// The insert comes first: it takes SQLite's write lock right away.
-	back, err := affected(ctx, tx, "INSERT INTO pawl_outbox (id, queue, task) SELECT id, queue, task FROM pawl_outbox_dead WHERE seq IN "+in+
+	back, err := affected(ctx, tx, "INSERT INTO pawl_outbox (id, queue, task) SELECT id, queue, task FROM pawl_outbox_dead WHERE seq IN "+
+		in+
 		" ORDER BY seq")
 	if err != nil {
 		return err

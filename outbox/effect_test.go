@@ -152,7 +152,8 @@ func TestEffectFails(t *testing.T) {
 		box := newBooks(t, d, db)
 		bad := errors.New("bad")
 		inTx(t, db, func(tx *sql.Tx) {
-			if err := box.Effect(t.Context(), tx, claimOf("a", 1), "book", func(context.Context) error { return bad }); !errors.Is(err, bad) {
+			if err := box.Effect(t.Context(), tx, claimOf("a", 1), "book", func(context.Context) error { return bad }); !errors.Is(err,
+				bad) {
 				t.Errorf("a failing effect returned %v, want its error", err)
 			}
 			large := func(context.Context) (string, error) { return strings.Repeat("x", 64<<10), nil }
@@ -171,10 +172,14 @@ func TestEffectFails(t *testing.T) {
 			}
 			type before struct{ Receipt, Account string }
 			type after struct{ Receipt string }
-			_, err := outbox.Effect(t.Context(), box, tx, claimOf("a", 3), "charge", func(context.Context) (before, error) { return before{}, nil })
+			_, err := outbox.Effect(t.Context(), box, tx, claimOf("a", 3), "charge", func(context.Context) (before, error) {
+				return before{}, nil
+			})
 			must(t, err)
 			for _, name := range []string{"book", "charge"} { // a string, and a field that the new type lacks
-				_, err := outbox.Effect(t.Context(), box, tx, claimOf("a", 4), name, func(context.Context) (after, error) { return after{}, nil })
+				_, err := outbox.Effect(t.Context(), box, tx, claimOf("a", 4), name, func(context.Context) (after, error) {
+					return after{}, nil
+				})
 				if err == nil || !strings.Contains(err.Error(), "doesn't fit") {
 					t.Errorf("decoding a result into another type: %v, want an error", err)
 				}

@@ -114,7 +114,8 @@ func (c *countingTx) ExecContext(ctx context.Context, query string, args ...any)
 func TestEnqueueKeepsTheTrace(t *testing.T) {
 	db := openDB(t, outbox.SQLite)
 	box := newBox(t, outbox.SQLite, db)
-	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled})
+	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2},
+		TraceFlags: trace.FlagsSampled})
 	inTx(t, db, func(tx *sql.Tx) {
 		_, err := box.Enqueue(trace.ContextWithSpanContext(t.Context(), span), tx, receipt{"7"})
 		must(t, err)
@@ -240,7 +241,8 @@ func TestDefaultIDIsVersion7(t *testing.T) {
 	must(t, db.QueryRowContext(t.Context(), "SELECT id::text FROM pawl_outbox").Scan(&text))
 	id := uuid.MustParse(text)
 	seconds, nanos := id.Time().UnixTime()
-	if at := time.Unix(seconds, nanos).UnixMilli(); id.Version() != 7 || id.Variant() != uuid.RFC4122 || at < before || at > before+120_000 {
+	if at := time.Unix(seconds, nanos).UnixMilli(); id.Version() != 7 || id.Variant() != uuid.RFC4122 || at < before ||
+		at > before+120_000 {
 		t.Errorf("the default id %s has version %d, variant %s and time %d, want a current UUIDv7", id, id.Version(), id.Variant(), at)
 	}
 }

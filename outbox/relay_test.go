@@ -573,7 +573,8 @@ func TestNotificationsOfARoleThatInserts(t *testing.T) {
 	for i, notify := range []bool{true, false, true} {
 		exec(t, db, "UPDATE pawl_outbox_relay SET notify = $1", notify)
 		inTx(t, db, func(tx *sql.Tx) {
-			for _, query := range []string{"SET LOCAL ROLE " + role, `INSERT INTO pawl_outbox (task) VALUES ('{"type":"by hand","payload":{}}')`} {
+			for _, query := range []string{"SET LOCAL ROLE " + role,
+				`INSERT INTO pawl_outbox (task) VALUES ('{"type":"by hand","payload":{}}')`} {
 				_, err := tx.ExecContext(t.Context(), query)
 				must(t, err)
 			}

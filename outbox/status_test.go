@@ -50,8 +50,8 @@ func TestStatus(t *testing.T) {
 			t.Errorf("the relay's holder is %q, active %v, want one of process %s", s.Holder, s.Active, pid)
 		}
 		if s.Waiting != 0 || s.Dead != 4 || len(s.Newest) != 2 || s.Newest[0].Queue != "q3" || s.Newest[1].Queue != "q2" ||
-			s.Newest[0].Since > time.Since(began)+time.Second || !strings.Contains(s.Newest[0].Error, "timeout") || len(s.Newest[0].ID) != 36 ||
-			s.Newest[0].Seq <= s.Newest[1].Seq {
+			s.Newest[0].Since > time.Since(began)+time.Second || !strings.Contains(s.Newest[0].Error, "timeout") ||
+			len(s.Newest[0].ID) != 36 || s.Newest[0].Seq <= s.Newest[1].Seq {
 			t.Errorf("the status of the dead rows is %+v", s)
 		}
 		stop()

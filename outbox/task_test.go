@@ -18,9 +18,10 @@ import (
 func everyOption() []pawl.Option {
 	return []pawl.Option{
 		pawl.Priority(pawl.High), pawl.In(90 * time.Second), pawl.IdempotencyKey("k<&>\x00\u2028"), pawl.IdempotencyTTL(time.Hour),
-		pawl.MaxAttempts(7), pawl.Retry(pawl.RetryPolicy{Initial: pawltype.NoWait, Factor: 1.5, Max: time.Minute, Jitter: pawltype.NoJitter}),
-		pawl.Timeout(time.Nanosecond), pawl.ExpiresIn(48 * time.Hour), pawl.Retention(0), pawl.Key("tenant"), pawl.Cost(3), pawl.Tags("b", "a"),
-		pawl.Header("x", "1"), pawl.Header("traceparent", "t"), pawl.InGroup("g"),
+		pawl.MaxAttempts(7), pawl.Retry(pawl.RetryPolicy{Initial: pawltype.NoWait, Factor: 1.5, Max: time.Minute,
+			Jitter: pawltype.NoJitter}),
+		pawl.Timeout(time.Nanosecond), pawl.ExpiresIn(48 * time.Hour), pawl.Retention(0), pawl.Key("tenant"), pawl.Cost(3),
+		pawl.Tags("b", "a"), pawl.Header("x", "1"), pawl.Header("traceparent", "t"), pawl.InGroup("g"),
 		pawl.Unique(pawl.UniqueOpts{Key: "u", States: []pawltype.State{pawltype.StateReady}, OnConflict: pawltype.OnConflictKeepLast}),
 		pawl.Then(pawl.RawTask{Type: "next", Payload: []byte("[1]")}, pawl.Queue("cpu"), pawl.At(time.Unix(1e9, 5)),
 			pawl.Then(pawl.RawTask{Type: "last"})),

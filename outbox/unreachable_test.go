@@ -151,7 +151,8 @@ func TestOpenWithoutDatabase(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if box, err := outbox.Open(ended, db, outbox.SQLite); box != nil || !errors.Is(err, context.Canceled) || errors.Is(err, outbox.ErrSchema) {
+	if box, err := outbox.Open(ended, db, outbox.SQLite); box != nil || !errors.Is(err, context.Canceled) ||
+		errors.Is(err, outbox.ErrSchema) {
 		t.Errorf("with a context that has ended, Open returned %v, %v, want its error", box, err)
 	}
 	d.set(false, 0)
@@ -229,7 +230,8 @@ func TestRelayWithoutNotifications(t *testing.T) {
 		must(t, err)
 		log := &warnings{Handler: slog.DiscardHandler}
 		var heard atomic.Bool
-		relay, err := outbox.NewRelay(box, nil, outbox.RelayConfig{Logger: slog.New(log), Listen: func(ctx context.Context, wake func()) error {
+		relay, err := outbox.NewRelay(box, nil, outbox.RelayConfig{Logger: slog.New(log), Listen: func(ctx context.Context,
+			wake func()) error {
 			if heard.Load() {
 				wake()
 			}

@@ -56,7 +56,8 @@ func TestLogsRevealNoPayloads(t *testing.T) {
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	synctest.Test(t, func(t *testing.T) {
 		server, client := &logbook{}, &logbook{}
-		c := pawltest.New(t, pawltest.WithLogger(server.logger())).Client(t, pawl.DialOptions{Logger: client.logger(), Token: "canary-token"})
+		c := pawltest.New(t, pawltest.WithLogger(server.logger())).Client(t, pawl.DialOptions{Logger: client.logger(),
+			Token: "canary-token"})
 		mux := pawl.NewMux()
 		handle := func(name string, end func(c *pawl.Claim) error) {
 			mux.HandleFunc(name, func(ctx context.Context, c *pawl.Claim) error {

@@ -27,7 +27,9 @@ func TestRunReportsOutcome(t *testing.T) {
 		err   error
 		run   func(ctx context.Context, t *pawl.Task[resize]) error
 	}{
-		{"success", pawltype.StateSucceeded, nil, func(_ context.Context, t *pawl.Task[resize]) error { return t.SetResult(t.Args.Width / 2) }},
+		{"success", pawltype.StateSucceeded, nil, func(_ context.Context, t *pawl.Task[resize]) error {
+			return t.SetResult(t.Args.Width / 2)
+		}},
 		{"failure", pawltype.StateRetrying, failed, func(context.Context, *pawl.Task[resize]) error { return failed }},
 		{"dead letter", pawltype.StateDead, failed, func(context.Context, *pawl.Task[resize]) error { return pawl.DeadLetter(failed) }},
 		{"discard", pawltype.StateDiscarded, failed, func(context.Context, *pawl.Task[resize]) error { return pawl.Discard(failed) }},
@@ -127,8 +129,8 @@ func TestFakeTimeOfASchedule(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- pawl.NewWorker(client, mux, pawl.WorkerConfig{Concurrency: 1}).Run(ctx) }()
-		_, err := admin.New(client).Schedules().Put(ctx, admin.ScheduleSpec{Name: "nightly", Cron: "30 2,3 * * *", TimeZone: "Europe/Berlin",
-			Task: resize{Width: 1}})
+		_, err := admin.New(client).Schedules().Put(ctx, admin.ScheduleSpec{Name: "nightly", Cron: "30 2,3 * * *",
+			TimeZone: "Europe/Berlin", Task: resize{Width: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}

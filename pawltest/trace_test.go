@@ -83,8 +83,8 @@ func (w *traced) is(want string) {
 
 // shown maps the attributes that a tree shows to their names in it. The others are the same for all spans, or ids.
 var shown = map[attribute.Key]string{
-	"messaging.batch.message_count": "count", "messaging.message.body.size": "bytes", "messaging.client.id": "worker", "error.type": "error",
-	"pawl.task.type": "type", "pawl.task.attempt": "attempt", "pawl.task.outcome": "outcome",
+	"messaging.batch.message_count": "count", "messaging.message.body.size": "bytes", "messaging.client.id": "worker",
+	"error.type": "error", "pawl.task.type": "type", "pawl.task.attempt": "attempt", "pawl.task.outcome": "outcome",
 }
 
 func (w *traced) tree() string {
@@ -299,7 +299,9 @@ func TestLinkedTraces(t *testing.T) {
 		if _, err := w.client.Enqueue(w.Context(), task); err != nil {
 			w.Fatal(err)
 		}
-		w.work(time.Second, map[string]pawl.Handler{"t": func(context.Context, *pawl.Claim) error { return pawl.Discard(errors.New("no need")) }})
+		w.work(time.Second, map[string]pawl.Handler{"t": func(context.Context, *pawl.Claim) error {
+			return pawl.Discard(errors.New("no need"))
+		}})
 		w.is(`
 consumer process default attempt=1 bytes=7 links=1 outcome=discarded type=t worker=w1
   client fail default attempt=1 type=t
@@ -326,7 +328,8 @@ func TestTracesOfProducers(t *testing.T) {
 			if err != nil {
 				w.Fatal(err)
 			}
-			if info, err := w.client.Task(w.Context(), ref.ID); err != nil || info.Headers["traceparent"] != "" || len(info.Headers) != len(opts) {
+			if info, err := w.client.Task(w.Context(), ref.ID); err != nil || info.Headers["traceparent"] != "" ||
+				len(info.Headers) != len(opts) {
 				w.Errorf("the task has the headers %v, %v, want only its own", info.Headers, err)
 			}
 		}

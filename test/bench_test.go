@@ -108,7 +108,8 @@ func BenchmarkWork(b *testing.B) {
 	b.ResetTimer()
 	var worker sync.WaitGroup
 	worker.Go(func() {
-		if err := pawl.NewWorker(client, mux, pawl.WorkerConfig{Concurrency: 100, Logger: slog.New(slog.DiscardHandler)}).Run(ctx); err != nil {
+		if err := pawl.NewWorker(client, mux, pawl.WorkerConfig{Concurrency: 100, Logger: slog.New(slog.DiscardHandler)}).Run(ctx); err !=
+			nil {
 			b.Error(err)
 		}
 	})

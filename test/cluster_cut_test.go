@@ -61,7 +61,10 @@ type way struct {
 // oneWay lets the leader send but not receive, or the other way round.
 func (v *network) oneWay() way {
 	if rand.IntN(2) == 0 {
-		return way{"receives nothing", func(l, o, th int) { v.mute(o, l); v.mute(th, l) }, func(l, o, th int) { v.unmute(o, l); v.unmute(th, l) }}
+		return way{"receives nothing", func(l, o, th int) { v.mute(o, l); v.mute(th, l) }, func(l, o, th int) {
+			v.unmute(o, l)
+			v.unmute(th, l)
+		}}
 	}
 	return way{"sends nothing", func(l, o, th int) { v.mute(l, o); v.mute(l, th) }, func(l, o, th int) { v.unmute(l, o); v.unmute(l, th) }}
 }

@@ -62,8 +62,8 @@ func TestClusterDamage(t *testing.T) {
 		n.ready()
 		watched()
 		idle()
-		t.Logf("%s lost %s: it rejoined after %s, and the cluster was complete after %s", n.name, damage.name, joined.Round(time.Millisecond),
-			whole.Round(time.Millisecond))
+		t.Logf("%s lost %s: it rejoined after %s, and the cluster was complete after %s", n.name, damage.name,
+			joined.Round(time.Millisecond), whole.Round(time.Millisecond))
 		budget(t, "whole after damage", whole, refillBudget)
 		if said := n.logSince(from); !strings.Contains(said, "damaged: this node rejoins") {
 			t.Errorf("%s lost %s, but its log does not report the damage", n.name, damage.name)

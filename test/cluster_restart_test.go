@@ -36,7 +36,8 @@ func TestClusterRollingRestart(t *testing.T) {
 			n.start()
 			n.ready()
 			c.whole()
-			t.Logf("%s: exited after %s, complete again after %s", n.name, ended.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+			t.Logf("%s: exited after %s, complete again after %s", n.name, ended.Round(time.Millisecond),
+				time.Since(began).Round(time.Millisecond))
 			w.flow(&w.acked)
 		}
 	}
@@ -94,7 +95,8 @@ func startStream(t *testing.T, addr string) *stream {
 	working, s.drain = context.WithCancel(context.Background())
 	for n := range workers {
 		s.workers.Go(func() {
-			cfg := pawl.WorkerConfig{Queues: pawl.Strict{streamQueue}, Name: fmt.Sprint("stream-", n), Logger: slog.New(slog.DiscardHandler)}
+			cfg := pawl.WorkerConfig{Queues: pawl.Strict{streamQueue}, Name: fmt.Sprint("stream-", n),
+				Logger: slog.New(slog.DiscardHandler)}
 			if err := pawl.NewWorker(client, mux, cfg).Run(working); err != nil {
 				t.Errorf("an SDK worker ended with %v", err)
 			}

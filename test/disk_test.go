@@ -180,7 +180,8 @@ func (d *disk) refusesToStart(s *server) {
 		from := s.mark()
 		if s.launchAndListen() == "" {
 			if status, said := s.exit(), s.logSince(from); status <= 0 || !strings.Contains(said, "no space left on device") {
-				d.t.Errorf("a start on the full disk exited with status %d and printed %q, without the reason", status, said[:min(len(said), 200)])
+				d.t.Errorf("a start on the full disk exited with status %d and printed %q, without the reason", status,
+					said[:min(len(said), 200)])
 			}
 			return
 		}

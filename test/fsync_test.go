@@ -33,7 +33,8 @@ func TestDiskFails(t *testing.T) {
 		{name: "write of the log", fault: fault{calls: "write,pwrite64", does: "error=ENOSPC:when=1"}, file: "raft/log/*.log",
 			says: "no space left on device"},
 		{name: "sync of the marks", fault: syncFails, file: "raft/marks", says: "input/output error"},
-		{name: "sync of the state's list of files", fault: syncFails, file: "shard-0001/MANIFEST-*", fill: true, says: "input/output error"},
+		{name: "sync of the state's list of files", fault: syncFails, file: "shard-0001/MANIFEST-*", fill: true,
+			says: "input/output error"},
 		{name: "open of a file", fault: fault{calls: "openat", does: "error=EIO:when=1"}, fill: true, says: "input/output error"},
 		{name: "sync of the log's directory", fault: syncFails, file: "raft/log", fill: true, says: "input/output error"},
 	} {

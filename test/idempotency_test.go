@@ -411,7 +411,8 @@ func (x *experiment) run() {
 	var items []pawl.Item
 	for i := range x.n {
 		item := pawl.Item{Args: payment{ID: paymentID(i), Dies: hard && i%20 == 0}, Options: []pawl.Option{pawl.Queue(queueOf(x.layer)),
-			pawl.MaxAttempts(1000), pawl.Retry(pawltype.RetryPolicy{Initial: 50 * time.Millisecond, Factor: 1, Max: 50 * time.Millisecond})}}
+			pawl.MaxAttempts(1000), pawl.Retry(pawltype.RetryPolicy{Initial: 50 * time.Millisecond, Factor: 1,
+				Max: 50 * time.Millisecond})}}
 		items = append(items, item)
 		if hard && x.layer != effectLayer && i%10 == 5 {
 			items = append(items, item)

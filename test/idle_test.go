@@ -122,7 +122,8 @@ func (p *pool) grow(n int) {
 func (p *pool) join(conn *grpc.ClientConn) {
 	stream, err := pawlv1.NewWorkerServiceClient(conn).Work(context.Background(), grpc.WaitForReady(true))
 	if err == nil {
-		err = stream.Send(&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "idle"}}, Worker: "idle"}, Grant: 1})
+		err = stream.Send(&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "idle"}}, Worker: "idle"},
+			Grant: 1})
 	}
 	if err != nil {
 		p.b.Error(err)

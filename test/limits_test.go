@@ -42,7 +42,8 @@ func TestLimitsThroughCrashes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range limitedTasks {
-		if _, err := client.Enqueue(t.Context(), limited{n}, pawl.Queue(limitedQueue), pawl.Key(fmt.Sprint("k", n%limitedKeys))); err != nil {
+		if _, err := client.Enqueue(t.Context(), limited{n}, pawl.Queue(limitedQueue),
+			pawl.Key(fmt.Sprint("k", n%limitedKeys))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -80,8 +81,8 @@ type limitedWork struct {
 
 func (w *limitedWork) run(ctx context.Context) {
 	for ctx.Err() == nil && !w.all() {
-		got, err := w.claims.Claim(ctx, claims.Request{Queues: pawl.Strict{limitedQueue}, Max: 1 + rand.IntN(3), Wait: 200 * time.Millisecond,
-			Worker: "w"})
+		got, err := w.claims.Claim(ctx, claims.Request{Queues: pawl.Strict{limitedQueue}, Max: 1 + rand.IntN(3),
+			Wait: 200 * time.Millisecond, Worker: "w"})
 		if err != nil {
 			continue // the server is down; what it may have handed out comes back with the lease
 		}

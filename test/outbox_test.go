@@ -137,7 +137,8 @@ func newShop(t *testing.T, d outbox.Dialect) *shop {
 		url = "mysql://root@/" + name + "?socket=" + socket
 	default:
 		file := filepath.Join(t.TempDir(), "shop.db")
-		s.driver, s.dsn, url = "sqlite", "file:"+file+"?_pragma=journal_mode(wal)&_pragma=busy_timeout(60000)&_txlock=immediate", "sqlite:"+file
+		s.driver, s.dsn, url = "sqlite", "file:"+file+"?_pragma=journal_mode(wal)&_pragma=busy_timeout(60000)&_txlock=immediate",
+			"sqlite:"+file
 	}
 	db, err := sql.Open(s.driver, s.dsn+more)
 	if err != nil {
@@ -192,8 +193,8 @@ func (s *shop) relay(addr string) *victim {
 func (s *shop) app(addr string, first int) *victim {
 	s.t.Helper()
 	return s.run("application", func() *exec.Cmd {
-		return process(s.t, "shop", serverEnv+"="+addr, shopDialectEnv+"="+string(s.dialect), shopDriverEnv+"="+s.driver, shopDSNEnv+"="+s.dsn,
-			shopFirstEnv+"="+fmt.Sprint(first))
+		return process(s.t, "shop", serverEnv+"="+addr, shopDialectEnv+"="+string(s.dialect), shopDriverEnv+"="+s.driver,
+			shopDSNEnv+"="+s.dsn, shopFirstEnv+"="+fmt.Sprint(first))
 	})
 }
 

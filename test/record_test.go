@@ -84,7 +84,8 @@ func (f *outcome) of(id string) (found stamp) {
 // dialRecorded returns a client for recorded calls.
 func dialRecorded(t *testing.T, addr string, opts ...pawl.DialOptions) *pawl.Client {
 	t.Helper()
-	opts = append([]pawl.DialOptions{{RetryFor: -1, Plaintext: true, GRPC: []grpc.DialOption{grpc.WithUnaryInterceptor(intercept)}}}, opts...)
+	opts = append([]pawl.DialOptions{{RetryFor: -1, Plaintext: true, GRPC: []grpc.DialOption{grpc.WithUnaryInterceptor(intercept)}}},
+		opts...)
 	client, err := pawl.Dial(addr, opts...)
 	if err != nil {
 		t.Fatal(err)

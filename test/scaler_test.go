@@ -64,8 +64,8 @@ func TestScalerByCertificate(t *testing.T) {
 	if got, err := stream.Recv(); err != nil || !got.GetResult() {
 		t.Errorf("Recv on the stream of a queue with a task: %v, %v", got, err)
 	}
-	if got, err := asked.GetMetrics(ctx, &keda.GetMetricsRequest{ScaledObjectRef: ref("mail"), MetricName: "pawl-slots-mail"}); err != nil ||
-		got.GetMetricValues()[0].GetMetricValueFloat() < 1 {
+	if got, err := asked.GetMetrics(ctx, &keda.GetMetricsRequest{ScaledObjectRef: ref("mail"), MetricName: "pawl-slots-mail"}); err !=
+		nil || got.GetMetricValues()[0].GetMetricValueFloat() < 1 {
 		t.Errorf("GetMetrics for a queue with one task: %v, %v", got, err)
 	}
 	for queue, want := range map[string]codes.Code{"mail": codes.OK, "mail-no-task-yet": codes.OK, "video": codes.PermissionDenied} {
@@ -80,7 +80,8 @@ func TestScalerByCertificate(t *testing.T) {
 	for err = nil; err == nil; { // the end of the stream, whatever comes before
 		_, err = stream.Recv()
 	}
-	if _, again := asked.IsActive(ctx, ref("mail")); status.Code(err) != codes.Unauthenticated || status.Code(again) != codes.Unauthenticated {
+	if _, again := asked.IsActive(ctx, ref("mail")); status.Code(err) != codes.Unauthenticated ||
+		status.Code(again) != codes.Unauthenticated {
 		t.Errorf("after the token was revoked the stream ended with %v, and a call with %v; want Unauthenticated", err, again)
 	}
 }

@@ -20,8 +20,8 @@ func TestSchedulesThroughCrashes(t *testing.T) {
 	client := s.dial(pawl.DialOptions{RetryFor: startLimit})
 	operator := admin.New(client)
 	for _, name := range []string{"here", "away"} {
-		if _, err := operator.Schedules().Put(t.Context(), admin.ScheduleSpec{Name: name, Every: time.Second, Task: pawl.RawTask{Type: "tick"},
-			Options: []pawl.Option{pawl.Queue(name)}}); err != nil {
+		if _, err := operator.Schedules().Put(t.Context(), admin.ScheduleSpec{Name: name, Every: time.Second,
+			Task: pawl.RawTask{Type: "tick"}, Options: []pawl.Option{pawl.Queue(name)}}); err != nil {
 			t.Fatal(err)
 		}
 	}

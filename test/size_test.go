@@ -105,7 +105,8 @@ func TestIdle(t *testing.T) {
 	for n := range polls {
 		waiting.Go(func() {
 			for ctx.Err() == nil {
-				_, _ = claims.New(client).Claim(ctx, claims.Request{Queues: pawl.Strict{"polled", "other"}, Wait: time.Minute, Worker: fmt.Sprint(n)})
+				_, _ = claims.New(client).Claim(ctx, claims.Request{Queues: pawl.Strict{"polled", "other"}, Wait: time.Minute,
+					Worker: fmt.Sprint(n)})
 			}
 		})
 	}

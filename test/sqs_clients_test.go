@@ -161,7 +161,8 @@ func celery(t *testing.T, s *server, env []string, home string) {
 			t.Fatal(err)
 		}
 	}
-	env = append(env, "RESULTS="+filepath.Join(home, "results"), "RUNS="+filepath.Join(home, "runs"), "SLOW=200", "PYTHONDONTWRITEBYTECODE=1")
+	env = append(env, "RESULTS="+filepath.Join(home, "results"), "RUNS="+filepath.Join(home, "runs"), "SLOW=200",
+		"PYTHONDONTWRITEBYTECODE=1")
 	worker := func() *exec.Cmd {
 		cmd := exec.CommandContext(t.Context(), debianPython, celeryWorker("worker@%h")[1:]...)
 		cmd.Dir, cmd.Env = "testdata/sqs/celery", env

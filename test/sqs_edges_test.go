@@ -41,7 +41,8 @@ func TestSQSEdges(t *testing.T) {
 			var answers [3][]string
 			for i, p := range players {
 				if p.url != "" {
-					answers[i] = p.play(t, fmt.Sprintf("e%d%s-%s", n, strings.TrimSuffix(path[strings.LastIndex(path, "/")+1:], ".txt"), p.name), d)
+					answers[i] = p.play(t, fmt.Sprintf("e%d%s-%s", n, strings.TrimSuffix(path[strings.LastIndex(path, "/")+1:], ".txt"),
+						p.name), d)
 				}
 			}
 			out := merge(answers, strings.Split(strings.TrimSpace(d.Expected), "\n"), players[2].url == "")

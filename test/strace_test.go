@@ -22,7 +22,8 @@ type fault struct {
 
 // args returns strace's arguments. Its report of the calls, with their times, goes to a file.
 func (f fault) args(report string) []string {
-	args := []string{"-f", "-ttt", "-y", "-o", report, "-e", "trace=" + f.calls, "-e", "signal=none", "-e", "inject=" + f.calls + ":" + f.does}
+	args := []string{"-f", "-ttt", "-y", "-o", report, "-e", "trace=" + f.calls, "-e", "signal=none", "-e",
+		"inject=" + f.calls + ":" + f.does}
 	if f.file != "" {
 		args = append(args, "-P", f.file)
 	}

@@ -124,7 +124,8 @@ func TestTLS(t *testing.T) {
 		resp.Body.Close()
 		if err != nil || resp.StatusCode != 200 || resp.Proto != "HTTP/1.1" || resp.TLS.Version != tls.VersionTLS13 ||
 			!strings.Contains(string(body), want) {
-			t.Errorf("%s: %s %s with %s: %s, %v, want %q", path, resp.Proto, resp.Status, tls.VersionName(resp.TLS.Version), body, err, want)
+			t.Errorf("%s: %s %s with %s: %s, %v, want %q", path, resp.Proto, resp.Status, tls.VersionName(resp.TLS.Version), body, err,
+				want)
 		}
 	}
 	body := bytes.NewBufferString(`{"type":"a","payload":1}`)
@@ -135,7 +136,8 @@ func TestTLS(t *testing.T) {
 	if err := enqueueOne(s.dial(ours.options()...)); err != nil {
 		t.Errorf("enqueue over gRPC: %v", err)
 	}
-	if out, err := pawlOutput(t, "queue ls --tls-ca "+ours.ca+" --server https://"+s.addr); err != nil || !strings.Contains(out, "default") {
+	if out, err := pawlOutput(t, "queue ls --tls-ca "+ours.ca+" --server https://"+s.addr); err != nil ||
+		!strings.Contains(out, "default") {
 		t.Errorf("pawl queue ls: %v, %s", err, out)
 	}
 

@@ -113,8 +113,8 @@ func (w *uniqueWork) produce(ctx context.Context, client *pawl.Client, key strin
 
 func (w *uniqueWork) run(ctx context.Context) {
 	for ctx.Err() == nil && !w.all() {
-		got, err := w.claims.Claim(ctx, claims.Request{Queues: pawl.Strict{uniqueQueue}, Max: 1 + rand.IntN(3), Wait: 200 * time.Millisecond,
-			Worker: "w"})
+		got, err := w.claims.Claim(ctx, claims.Request{Queues: pawl.Strict{uniqueQueue}, Max: 1 + rand.IntN(3),
+			Wait: 200 * time.Millisecond, Worker: "w"})
 		if err != nil {
 			continue // the server is down; what it may have handed out comes back with the lease
 		}

@@ -128,7 +128,8 @@ func (c *call) operation(b *bytes.Buffer) {
 	if c.isList() {
 		params, fields, gives = append(params, "cursor: str"), append(fields, `"cursor": cursor`), "_rpc.Listed["+c.returns+"]"
 	}
-	fmt.Fprintf(b, "\n\n%s\n    \"\"\"Makes the call %s.\"\"\"\n", signature("def "+c.operationName(), params, "_rpc.Op["+gives+"]"), m.Name())
+	fmt.Fprintf(b, "\n\n%s\n    \"\"\"Makes the call %s.\"\"\"\n", signature("def "+c.operationName(), params, "_rpc.Op["+gives+"]"),
+		m.Name())
 	request := fmt.Sprintf("_messages.request(%s.%s, {%s})", module(m.Input()), m.Input().Name(), strings.Join(fields, ", "))
 	if len(request) > 110 {
 		request = fmt.Sprintf("_messages.request(\n        %s.%s,\n        {%s},\n    )", module(m.Input()), m.Input().Name(),

@@ -107,8 +107,8 @@ var goTypes = []goType{
 	{"Server", "GetServerResponse", decode, "", nil},
 	{"ServerShard", "ShardInfo", decode, "", nil},
 
-	{"Schedule", "Schedule", decode, "spec:~ spec.task:ScheduledTask schedule_id=ID next_planned_at=PlannedAt last:* -paused -paused_reason " +
-		"-paused_at -paused_by", []more{{"Pause *Pause // nil: not paused", "pauseOf(p)"}}},
+	{"Schedule", "Schedule", decode, "spec:~ spec.task:ScheduledTask schedule_id=ID next_planned_at=PlannedAt last:* -paused " +
+		"-paused_reason -paused_at -paused_by", []more{{"Pause *Pause // nil: not paused", "pauseOf(p)"}}},
 	{"ScheduledTask", "TaskSpec", decode, "-request_id -group_id delay=In run_at=At then:[]ScheduledTask retry:* retention:*", nil},
 	{"ScheduleChange", "PutScheduleResponse", decode, "schedule:* before:*", nil},
 	{"Tick", "Tick", decode, "", nil},
@@ -192,7 +192,8 @@ var goDocs = map[string]string{
 		"In, At and the idempotency key are of follow-up tasks only.",
 	"ScheduledTask.In": "from the success of its parent; either this or At",
 	"TokenSpec.RequestID": requestDoc +
-		"with the same RequestID within 10 minutes returns a new secret, and invalidates one that was lost with its response. " + ownRequest,
+		"with the same RequestID within 10 minutes returns a new secret, and invalidates one that was lost with its response. " +
+		ownRequest,
 }
 
 const (

@@ -48,7 +48,8 @@ func typescript() []byte {
 	var b bytes.Buffer
 	b.WriteString(typescriptHead)
 	for _, module := range slices.Sorted(maps.Keys(modules)) {
-		fmt.Fprintf(&b, "import { %s } from \"./gen/%s_pb.js\";\n", strings.Join(slices.Sorted(slices.Values(modules[module])), ", "), module)
+		fmt.Fprintf(&b, "import { %s } from \"./gen/%s_pb.js\";\n", strings.Join(slices.Sorted(slices.Values(modules[module])), ", "),
+			module)
 	}
 	b.WriteString(typescriptTypes)
 	b.Write(classes.Bytes())
@@ -72,10 +73,11 @@ func (c *call) typescript(b *bytes.Buffer, use func(protoreflect.Descriptor, str
 		}
 		fmt.Fprintf(b, "  %s(%s): AsyncGenerator<%s, void, undefined> {\n    const request = write(%s.input, %s);\n", c.typescriptName(),
 			params, c.returns, method, strings.Replace("{ "+fields+" }", "{  }", "{}", 1))
-		fmt.Fprintf(b, "    return pages(async (cursor) => {\n      const { items, nextCursor%s } = await this.caller.call(%s, { ...request, "+
-			"cursor });\n", missing, method)
-		fmt.Fprintf(b, "      return { items: items.map((each) => %s), next: nextCursor%s };\n    });\n  }\n", readTypescript(c.returns, items,
-			"each", use), missing)
+		fmt.Fprintf(b, "    return pages(async (cursor) => {\n      const { items, nextCursor%s } = await this.caller.call(%s, { "+
+			"...request, cursor });\n", missing, method)
+		fmt.Fprintf(b, "      return { items: items.map((each) => %s), next: nextCursor%s };\n    });\n  }\n",
+			readTypescript(c.returns, items,
+				"each", use), missing)
 		return
 	}
 	limits := ""

@@ -33,8 +33,8 @@ import (
 
 // textsOf are the values of strings that commands look into; others have the name of their field.
 var textsOf = map[string]string{
-	"next_cursor": "", "content_type": "application/json", "result_content_type": "application/json", "before": `{"a":1}`, "after": `{"b":2}`,
-	"outcome": "delivered", "time_zone": "UTC", "seen_by": "",
+	"next_cursor": "", "content_type": "application/json", "result_content_type": "application/json", "before": `{"a":1}`,
+	"after": `{"b":2}`, "outcome": "delivered", "time_zone": "UTC", "seen_by": "",
 }
 
 // filled returns an answer of an rpc that has every field.
@@ -263,7 +263,8 @@ func TestOutputIsTheAPIs(t *testing.T) {
 			t.Errorf("pawl %s: status %d, %s", line, exit, said.String())
 			continue
 		}
-		if err := errors.Join(json.Compact(&got, out.Bytes()), json.Compact(&want, w.Body.Bytes())); err != nil || got.String() != want.String() {
+		if err := errors.Join(json.Compact(&got, out.Bytes()), json.Compact(&want, w.Body.Bytes())); err != nil ||
+			got.String() != want.String() {
 			t.Errorf("pawl %s prints (%v)\n%s\nwant, as %s answers,\n%s", line, err, got.String(), request, want.String())
 		}
 		tested[line] = true

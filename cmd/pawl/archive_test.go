@@ -35,15 +35,16 @@ var notRestored = []protoreflect.Name{"delay", "run_at", "request_id", "group_id
 func everything(t *testing.T) *pawlv1.TaskSpec {
 	t.Helper()
 	s := &pawlv1.TaskSpec{Type: "job", Payload: []byte("{\"n\": 1,\n\"é<\": \"\\ud800\"}"), ContentType: "application/json",
-		Queue: new("mail"), Priority: pawlv1.Priority_PRIORITY_HIGH, IdempotencyKey: new("k"), IdempotencyTtl: durationpb.New(48 * time.Hour),
-		MaxAttempts: 7, Retry: &pawlv1.RetryPolicy{Initial: durationpb.New(2 * time.Second), Factor: 3, Max: durationpb.New(time.Minute),
-			Jitter: new(0.5)},
+		Queue: new("mail"), Priority: pawlv1.Priority_PRIORITY_HIGH, IdempotencyKey: new("k"),
+		IdempotencyTtl: durationpb.New(48 * time.Hour), MaxAttempts: 7, Retry: &pawlv1.RetryPolicy{Initial: durationpb.New(2 * time.Second),
+			Factor: 3, Max: durationpb.New(time.Minute), Jitter: new(0.5)},
 		Timeout: durationpb.New(90 * time.Second), ExpiresIn: durationpb.New(5 * time.Hour), Retention: durationpb.New(3 * time.Hour),
 		Key: new("customer"), Tags: []string{"a", "b"}, Headers: map[string]string{"x-request-id": "r1"}, Cost: 3,
 		Unique: &pawlv1.Unique{Key: new("u"), States: []pawlv1.State{pawlv1.State_STATE_SCHEDULED, pawlv1.State_STATE_READY,
 			pawlv1.State_STATE_CLAIMED, pawlv1.State_STATE_RETRYING}, OnConflict: pawlv1.OnConflict_ON_CONFLICT_KEEP},
 		Then: []*pawlv1.TaskSpec{{Type: "next", Queue: new("other"), Priority: pawlv1.Priority_PRIORITY_NORMAL, Payload: []byte{0, 0xff},
-			ContentType: "application/octet-stream", Delay: durationpb.New(time.Minute), Then: []*pawlv1.TaskSpec{{Type: "last", Queue: new("other"),
+			ContentType: "application/octet-stream", Delay: durationpb.New(time.Minute),
+			Then: []*pawlv1.TaskSpec{{Type: "last", Queue: new("other"),
 				Priority: pawlv1.Priority_PRIORITY_NORMAL, Payload: []byte("2"),
 				RunAt: timestamppb.New(time.Now().Add(100 * 24 * time.Hour).Truncate(time.Microsecond))}}}}}
 	for i := range s.ProtoReflect().Descriptor().Fields().Len() {
@@ -323,8 +324,9 @@ func TestRestoreBatches(t *testing.T) {
 		first, next *pawlv1.TaskSpec
 		fits        bool
 	}{
-		{spec("q", a, 1), spec("q", a, 1), false}, {spec("q", a, 1), spec("p", a, 1), true}, {spec("q", a, 1), spec("q", new("b"), 1), true},
-		{spec("q", nil, 1), spec("q", nil, 1), true}, {spec("q", nil, restoreBytes/2), spec("q", nil, restoreBytes/2), false},
+		{spec("q", a, 1), spec("q", a, 1), false}, {spec("q", a, 1), spec("p", a, 1), true},
+		{spec("q", a, 1), spec("q", new("b"), 1), true}, {spec("q", nil, 1), spec("q", nil, 1), true}, {spec("q", nil, restoreBytes/2),
+			spec("q", nil, restoreBytes/2), false},
 		{spec("q", nil, restoreBytes/2), spec("q", nil, restoreBytes/2-100), true},
 	} {
 		b := &restoreBatch{}

@@ -291,8 +291,8 @@ func writeCert(w io.Writer, v certView) {
 		revoked = text.Count(int64(v.Revoked), "certificate")
 	}
 	text.Fields(w, "whose", kind, "names", strings.Join(v.Names, ", "), "subject", v.Subject, "issuer", v.Issuer, "uris",
-		strings.Join(v.URIs, ", "), "hosts", strings.Join(v.Hosts, ", "), "from", text.Clock(v.From, now), "until", until, "revoked", revoked,
-		"sha256", v.Fingerprint)
+		strings.Join(v.URIs, ", "), "hosts", strings.Join(v.Hosts, ", "), "from", text.Clock(v.From, now), "until", until,
+		"revoked", revoked, "sha256", v.Fingerprint)
 }
 
 func checkGiven(flag, value string) error {

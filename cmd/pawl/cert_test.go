@@ -192,8 +192,9 @@ func TestRefusedCertsLeaveNoFiles(t *testing.T) {
 	if err := os.Mkdir(empty, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range []string{"ca --out " + ca, "ca --out " + other, "node n1 --out " + out + " --ca " + ca, "server s1 --host h --out " +
-		out + " --ca " + ca} {
+	for _, args := range []string{"ca --out " + ca, "ca --out " + other, "node n1 --out " + out + " --ca " + ca,
+		"server s1 --host h --out " +
+			out + " --ca " + ca} {
 		if text, status := cert(t, strings.Fields(args)...); status != cli.ExitDone {
 			t.Fatalf("pawl cert %s: status %d, %s", args, status, text)
 		}

@@ -344,7 +344,8 @@ new ones go to the shards with the fewest queues.`,
 		}
 		if have := info.Settings.DataShards; total > have {
 			what := text.Count(int64(total), "data shard")
-			if err := a.confirmIrreversible(ctx, *yes, "there will be %s instead of %d, and the number can't be reduced", what, have); err != nil {
+			if err := a.confirmIrreversible(ctx, *yes, "there will be %s instead of %d, and the number can't be reduced", what,
+				have); err != nil {
 				return err
 			}
 		}
@@ -445,8 +446,9 @@ version. It can't be undone: nodes of an older version can no longer join.`,
 			if err != nil {
 				return err
 			}
-			if err := a.confirmIrreversible(ctx, false, "the feature level, now %d, will be raised to the highest that %s support, and can't be "+
-				"lowered again",
+			if err := a.confirmIrreversible(ctx, false,
+				"the feature level, now %d, will be raised to the highest that %s support, and can't be "+
+					"lowered again",
 				info.Settings.FeatureLevel, text.Count(int64(len(info.Nodes)), "node")); err != nil {
 				return err
 			}

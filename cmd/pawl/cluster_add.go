@@ -40,7 +40,8 @@ func newClusterAdd(a *app) *cobra.Command {
 		fmt.Fprintf(a.Err, "HOST is an address of the new machine. The three files are its certificate: see 'pawl cert node --help'.\n"+
 			"Omit --peer-cert, --peer-key and --peer-ca if the other nodes have none.\n")
 		if shown.Replaces {
-			fmt.Fprintf(a.Err, "node %q is not reachable: the new one takes its place, and the replicas of the old one are recreated.\n", name)
+			fmt.Fprintf(a.Err, "node %q is not reachable: the new one takes its place, and the replicas of the old one are recreated.\n",
+				name)
 		}
 		return nil
 	})

@@ -73,8 +73,8 @@ func writeNodes(w io.Writer, nodes []admin.Node) {
 		if n.Reported {
 			offset = fmt.Sprintf("%+.1fms", n.ClockOffset.Seconds()*1000)
 		}
-		rows[i] = []string{n.Name, state, healthText(n), orDash(n.Version), orDash(n.APIAddress), orDash(n.PeerAddress), diskText(n), offset,
-			humanize.Counted(n.Replicas), humanize.Counted(n.Leads)}
+		rows[i] = []string{n.Name, state, healthText(n), orDash(n.Version), orDash(n.APIAddress), orDash(n.PeerAddress),
+			diskText(n), offset, humanize.Counted(n.Replicas), humanize.Counted(n.Leads)}
 	}
 	text.Columns(w, "NODE|STATE|HEALTH|VERSION|CLIENTS AT|NODES AT|DISK FREE|CLOCK|REPLICAS|LEADS", rows)
 }

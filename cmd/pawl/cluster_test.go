@@ -200,8 +200,8 @@ func TestClusterCommands(t *testing.T) {
 		{"cluster audit-retention 30d -y", "audit retention 720h0m0s", 0, "audit entries are kept for 30d"},
 		{"cluster audit-retention 5m", "audit retention 5m0s", 0, ""}, // no confirmation, since the server refuses it
 		{"cluster audit-retention soon", "", 2, `PERIOD "soon"`},
-		{"cluster raise-level", "", 1, "the feature level, now 1, will be raised to the highest that 3 nodes support, and can't be lowered " +
-			"again: not confirmed"},
+		{"cluster raise-level", "", 1, "the feature level, now 1, will be raised to the highest that 3 nodes support, and " +
+			"can't be lowered again: not confirmed"},
 		{"cluster raise-level --yes", "level", 0, "the feature level is 2"},
 		{"cluster add", "", 0, "pawl serve --node n4 --data ./pawl-data --listen HOST:7295 --peer-listen HOST:7296 --join " +
 			"10.0.0.1:7296,10.0.0.2:7296 "},
@@ -308,7 +308,8 @@ func TestVerifyNamesDamagedReplicas(t *testing.T) {
 		"no hash": {func(v map[uint32]*pawlv1.VerifyShardResponse) { v[2].Replicas[1].Hash = "" },
 			[]string{"not compared with n2", "pawl: not verified in full: shard 2\n"}},
 		"no leader, and broken": {func(v map[uint32]*pawlv1.VerifyShardResponse) { delete(v, 1); v[2].Equal = false },
-			[]string{"not verified", "shard 1: verify shard 1: wrong_state: no leader", "pawl: broken: shard 2; not verified in full: shard 1\n"}},
+			[]string{"not verified", "shard 1: verify shard 1: wrong_state: no leader",
+				"pawl: broken: shard 2; not verified in full: shard 1\n"}},
 	} {
 		o := newFakeCluster()
 		c.change(o.verified)

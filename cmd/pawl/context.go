@@ -180,8 +180,8 @@ func (a *app) contextShow() *cobra.Command {
 				return err
 			}
 			return a.Print(contextView{name, name == all.Current, c}, func(w io.Writer) {
-				text.Fields(w, "Context", name, "Server", c.Server, "Namespace", c.Namespace, "Token file", c.TokenFile, "TLS authority", c.TLSCA,
-					"Certificate", c.ClientCert, "Payload keys", c.PayloadKeys)
+				text.Fields(w, "Context", name, "Server", c.Server, "Namespace", c.Namespace, "Token file", c.TokenFile,
+					"TLS authority", c.TLSCA, "Certificate", c.ClientCert, "Payload keys", c.PayloadKeys)
 			})
 		}),
 	}

@@ -142,9 +142,10 @@ func newDLQGroups(a *app) *cobra.Command {
 	var poisoned bool
 	cmd := &cobra.Command{
 		Use: "groups", Short: "Count dead letters by type and error", Args: cli.NoArgs,
-		Long: "Count dead letters by type and error, with numbers and ids in the message replaced: a thousand of them usually come down to " +
-			"two problems.\n" +
-			"Without --queue, all queues are counted together, and QUEUE is the one with the most. 1H and 24H count those that died in that time.",
+		Long: "Count dead letters by type and error, with numbers and ids in the message replaced: a thousand of them usually " +
+			"come down to two problems.\n" +
+			"Without --queue, all queues are counted together, and QUEUE is the one with the most. 1H and 24H count those that died " +
+			"in that time.",
 		Example: "  pawl dlq groups\n  pawl dlq groups --queue mail -o json",
 	}
 	cmd.Flags().StringVar(&queue, "queue", "", "in this queue")

@@ -37,7 +37,8 @@ func TestDryRuns(t *testing.T) {
 			}
 			return path
 		}
-		s.run(cli.ExitDone, "schedule", "apply", "-f", write("old", "- {name: "+queue+"-changed, every: 1h, task: {type: a}}\n- {name: "+queue+
+		s.run(cli.ExitDone, "schedule", "apply", "-f", write("old", "- {name: "+queue+"-changed, every: 1h, task: {type: a}}\n- {name: "+
+			queue+
 			"-gone, every: 1h, task: {type: a}}\n"))
 		return []string{write("new", "- {name: "+queue+"-changed, every: 2h, task: {type: a}}\n- {name: "+queue+
 			"-new, every: 1h, task: {type: a}}\n")}

@@ -19,9 +19,11 @@ func (u *uniqueFlags) add(flags *pflag.FlagSet) {
 	u.flags = flags
 	flags.StringVar(&u.key, "unique", "", "unique key: one task with it in the queue at a time")
 	flags.BoolVar(&u.content, "unique-content", false, "one task with this type and payload in the queue at a time")
-	flags.StringVar(&u.onConflict, "on-conflict", "", "what to do if another task holds the unique key: keep, replace, keep_last or reject "+
-		"(default keep)")
-	flags.StringSliceVar(&u.states, "unique-states", nil, "states in which it holds its key (default: all before the end, which are required)")
+	flags.StringVar(&u.onConflict, "on-conflict", "",
+		"what to do if another task holds the unique key: keep, replace, keep_last or reject "+
+			"(default keep)")
+	flags.StringSliceVar(&u.states, "unique-states", nil,
+		"states in which it holds its key (default: all before the end, which are required)")
 }
 
 // read returns the option, and whether it was given.

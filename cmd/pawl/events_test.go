@@ -11,8 +11,8 @@ import (
 func TestEventLine(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 678_000_000, time.Local)
 	for want, e := range map[string]admin.Event{
-		"task.failed      mail  welcome  t1  worker=\"w1\"  error=\"no route\"  attempt=2": {Kind: "task.failed", Queue: "mail", Type: "welcome",
-			TaskID: "t1", Worker: "w1", Error: "no route", Attempt: 2},
+		"task.failed      mail  welcome  t1  worker=\"w1\"  error=\"no route\"  attempt=2": {Kind: "task.failed",
+			Queue: "mail", Type: "welcome", TaskID: "t1", Worker: "w1", Error: "no route", Attempt: 2},
 		"queue.paused     mail  reason=\"deploy\"": {Kind: "queue.paused",
 			Queue: "mail", Reason: "deploy"},
 		"queue.paused     mail  welcome": {Kind: "queue.paused",

@@ -85,8 +85,8 @@ func writeQueueExplanation(w io.Writer, e *admin.QueueExplanation) {
 		partial = "yes: the numbers are those of what could be read"
 	}
 	text.Fields(w, "Queue", e.Queue, "Ready", strconv.FormatInt(e.Ready, 10), "Claimable", share(e.Claimable, e.Ready),
-		"Running", strconv.FormatInt(e.Claimed, 10), "Not due yet", strconv.FormatInt(e.Waiting, 10), "Next due", text.Clock(e.NextDue, now),
-		"Oldest ready", text.Clock(e.OldestReadyAt, now), "Partial", partial)
+		"Running", strconv.FormatInt(e.Claimed, 10), "Not due yet", strconv.FormatInt(e.Waiting, 10), "Next due",
+		text.Clock(e.NextDue, now), "Oldest ready", text.Clock(e.OldestReadyAt, now), "Partial", partial)
 	for _, r := range e.Reasons {
 		code := string(r.Code)
 		if r.Shard != 0 {

@@ -143,12 +143,12 @@ func TestFlagsSetTheirFields(t *testing.T) {
 		fields  map[string]string // of flags with other names; "": the flag only says how others count
 	}{
 		{"queue set", addSettings, func(f *pflag.FlagSet) []byte { return settings(f) }, map[string]string{
-			"order": "weights.high weights.low weights.normal", "rate": "rate.limit rate.period", "burst": "rate.burst", "weight": "keys.k.weight",
-			"no-limits": "", "for-key": "", "for-each-key": "", "defaults": "", "for-type": "", "breaker": "",
+			"order": "weights.high weights.low weights.normal", "rate": "rate.limit rate.period", "burst": "rate.burst",
+			"weight": "keys.k.weight", "no-limits": "", "for-key": "", "for-each-key": "", "defaults": "", "for-type": "", "breaker": "",
 		}},
 		{"enqueue", addSpec, func(f *pflag.FlagSet) []byte { return spec(f) }, map[string]string{
-			"in": "delay", "at": "runat", "tag": "tags", "header": "headers.a", "unique": "unique.key", "group": "groupid", "content-type": "",
-			"unique-content": "",
+			"in": "delay", "at": "runat", "tag": "tags", "header": "headers.a", "unique": "unique.key", "group": "groupid",
+			"content-type": "", "unique-content": "",
 		}},
 	} {
 		flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
@@ -201,7 +201,8 @@ func TestChangesAreConditional(t *testing.T) {
 		switch r := request.(type) {
 		case *pawlv1.PutScheduleRequest:
 			name := r.GetSpec().GetName()
-			sent = append(sent, fmt.Sprintf("%s dry run %t, create only %t, etag %q", name, r.GetDryRun(), r.GetCreateOnly(), r.GetIfEtag()))
+			sent = append(sent, fmt.Sprintf("%s dry run %t, create only %t, etag %q", name, r.GetDryRun(),
+				r.GetCreateOnly(), r.GetIfEtag()))
 			out := &pawlv1.PutScheduleResponse{Change: "updated", Schedule: &pawlv1.Schedule{Spec: r.GetSpec()}}
 			if name == "old" {
 				out.Before = &pawlv1.Schedule{Spec: r.GetSpec(), Etag: "e"}
@@ -225,8 +226,9 @@ func TestChangesAreConditional(t *testing.T) {
 	}{
 		{"queue set mail --max-attempts 3", []string{"mail version 7"}},
 		{"queue set mail --defaults", []string{"mail version 7"}},
-		{"schedule apply -f " + file, []string{`old dry run true, create only false, etag ""`, `new dry run true, create only false, etag ""`,
-			`old dry run false, create only false, etag "e"`, `new dry run false, create only true, etag ""`}},
+		{"schedule apply -f " + file, []string{`old dry run true, create only false, etag ""`,
+			`new dry run true, create only false, etag ""`, `old dry run false, create only false, etag "e"`,
+			`new dry run false, create only true, etag ""`}},
 	} {
 		sent = nil
 		status := run(append(strings.Fields(c.line), "--server", addr), strings.NewReader(""), io.Discard, io.Discard)

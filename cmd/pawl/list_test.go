@@ -87,9 +87,11 @@ func TestListsHintAtMoreRows(t *testing.T) {
 		} {
 			cursor = c.cursor
 			var out, said bytes.Buffer
-			exit := run(append(strings.Fields(list), "--limit", "1", "-o", c.format, "--server", server), strings.NewReader(""), &out, &said)
+			exit := run(append(strings.Fields(list), "--limit", "1", "-o", c.format, "--server", server), strings.NewReader(""), &out,
+				&said)
 			if exit != cli.ExitDone || said.String() != c.want {
-				t.Errorf("pawl %s -o %s, next cursor %q: status %d, stderr %q, want %q", list, c.format, c.cursor, exit, said.String(), c.want)
+				t.Errorf("pawl %s -o %s, next cursor %q: status %d, stderr %q, want %q", list, c.format, c.cursor, exit,
+					said.String(), c.want)
 			}
 		}
 	}

@@ -114,7 +114,8 @@ func writeMarkers(w io.Writer, markers []*admin.Marker) {
 		if m.Open() {
 			end = "open"
 		}
-		rows[i] = []string{text.Clock(m.At, now), end, string(m.Kind), text.Short(m.Title, 60), m.Version, markerScope(m), m.CreatedBy, m.ID}
+		rows[i] = []string{text.Clock(m.At, now), end, string(m.Kind), text.Short(m.Title, 60), m.Version, markerScope(m), m.CreatedBy,
+			m.ID}
 	}
 	text.Columns(w, "AT|ENDED|KIND|TITLE|VERSION|ABOUT|BY|ID", rows)
 }
@@ -144,7 +145,8 @@ func newMarkerEnd(a *app) *cobra.Command {
 			return err
 		}
 		return a.PrintAnswer(func(w io.Writer) {
-			fmt.Fprintf(w, "%s %q ended at %s, after %s\n", m.Kind, m.Title, text.Clock(m.EndedAt, time.Now()), text.Span(m.EndedAt.Sub(m.At)))
+			fmt.Fprintf(w, "%s %q ended at %s, after %s\n", m.Kind, m.Title, text.Clock(m.EndedAt, time.Now()),
+				text.Span(m.EndedAt.Sub(m.At)))
 		})
 	})
 	return cmd

@@ -133,8 +133,9 @@ func (q *quotaFlags) change(cmd *cobra.Command) (c admin.QuotaChange, given bool
 		v    *int64
 		to   **int64
 	}{{"max-backlog", &q.backlog, &c.MaxBacklog}, {"max-backlog-bytes", (*int64)(&q.backlogBytes), &c.MaxBacklogBytes},
-		{"max-running", &q.running, &c.MaxRunning}, {"max-queues", &q.queues, &c.MaxQueues}, {"max-schedules", &q.schedules, &c.MaxSchedules},
-		{"max-requests", &q.requests, &c.MaxRequestsPerSecond}, {"max-bytes", (*int64)(&q.bytes), &c.MaxBytesPerSecond}} {
+		{"max-running", &q.running, &c.MaxRunning}, {"max-queues", &q.queues, &c.MaxQueues},
+		{"max-schedules", &q.schedules, &c.MaxSchedules}, {"max-requests", &q.requests, &c.MaxRequestsPerSecond},
+		{"max-bytes", (*int64)(&q.bytes), &c.MaxBytesPerSecond}} {
 		if cmd.Flags().Changed(f.name) {
 			*f.to, given = f.v, true
 		}

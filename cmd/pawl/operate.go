@@ -167,7 +167,9 @@ func writeSample(w io.Writer, tasks []*pawltype.Task) {
 // follow shows an operation's progress until it is no longer running. If interrupted, the operation goes on.
 func (a *app) follow(ctx context.Context, client *pawl.Client, o *admin.Operation, done string) (*admin.Operation, error) {
 	bar := a.Progress(done, int(max(o.Counts.Total, 1)))
-	last, err := a.Admin(client).Operations().Wait(ctx, o.ID, func(now *admin.Operation) { bar.Tell(int(now.Counts.Matched), now.WaitsFor) })
+	last, err := a.Admin(client).Operations().Wait(ctx, o.ID, func(now *admin.Operation) {
+		bar.Tell(int(now.Counts.Matched), now.WaitsFor)
+	})
 	bar.Done()
 	if err != nil {
 		return nil, fmt.Errorf("%w; the operation continues: see pawl operation show %s", err, o.ID)

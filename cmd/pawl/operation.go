@@ -108,8 +108,9 @@ func (a *app) printOperation(o *admin.Operation) error {
 		now := time.Now()
 		text.Fields(w, "ID", o.ID, "Action", what(o), "Filter", o.Filter.String(), "State", operationState(o), "Why", o.StopReason,
 			"Stopped by", view.ActorOf(o.StoppedBy), "Progress", far(o), "Waits for", o.WaitsFor, "Rate", view.RateWords(o.Rate),
-			"Started", text.Clock(o.CreatedAt, now), "By", view.ActorOf(o.Author), "Reason", o.Reason, "Its tasks", "pawl task ls --operation "+o.ID,
-			"Current states", stateCountsText(o.CurrentStates), "Paused", text.Clock(o.PausedAt, now), "Ended", text.Clock(o.EndedAt, now))
+			"Started", text.Clock(o.CreatedAt, now), "By", view.ActorOf(o.Author), "Reason", o.Reason, "Its tasks",
+			"pawl task ls --operation "+o.ID, "Current states", stateCountsText(o.CurrentStates), "Paused", text.Clock(o.PausedAt, now),
+			"Ended", text.Clock(o.EndedAt, now))
 		writeRest(w, &o.Counts)
 	})
 }

@@ -36,8 +36,8 @@ func TestFilesArePrivate(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range []string{"backup FILES/backup", "restore FILES/backup --data FILES/restored", "cert ca --out FILES/certs",
-		"cert server s --ca FILES/certs --out FILES/certs --host localhost", "cert client c --ca FILES/certs --out FILES/certs --host localhost",
-		"context add local --server " + s.addr, "context use local"} {
+		"cert server s --ca FILES/certs --out FILES/certs --host localhost",
+		"cert client c --ca FILES/certs --out FILES/certs --host localhost", "context add local --server " + s.addr, "context use local"} {
 		words := strings.Fields(strings.ReplaceAll(line, "FILES", dir))
 		if words[0] == "backup" {
 			words = append(words, "--server", s.addr)

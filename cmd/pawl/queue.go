@@ -21,10 +21,10 @@ import (
 )
 
 func newQueue(a *app) *cobra.Command {
-	return cli.Group("queue", "List and control queues", "List and control queues. A queue is created at its first use, or by \"queue set\".",
-		newQueueLs(a), newQueueShow(a), newQueueExplain(a), newQueueSet(a),
-		newQueueVerb(a, "pause", "Stop claims from a queue", "Stop claims from a queue. Tasks are still accepted, and running ones continue.",
-			admin.Queues.Pause, admin.Queues.PauseSubset),
+	return cli.Group("queue", "List and control queues",
+		"List and control queues. A queue is created at its first use, or by \"queue set\".", newQueueLs(a), newQueueShow(a),
+		newQueueExplain(a), newQueueSet(a), newQueueVerb(a, "pause", "Stop claims from a queue",
+			"Stop claims from a queue. Tasks are still accepted, and running ones continue.", admin.Queues.Pause, admin.Queues.PauseSubset),
 		newQueueVerb(a, "resume", "Resume a paused queue", "Resume a paused queue: its tasks can be claimed again.",
 			admin.Queues.Resume, admin.Queues.ResumeSubset),
 		newQueueCloseBreaker(a), newQueueSpread(a), newQueuePurge(a), newQueueRm(a))
@@ -174,7 +174,8 @@ func writeQueue(w io.Writer, q *admin.Queue, now time.Time) {
 		"  timeout", text.Period(s.Timeout), "  max length", length, "  max wait", text.Period(s.MaxWait),
 		"  limits", limitsText(s.QueueLimits), "  of each key", limitsText(s.PerKey), "  breaker", breakerText(s.Breaker),
 		"  kept", fmt.Sprintf("succeeded %s, discarded %s, cancelled %s, dead %s, poisoned %s", text.Days(s.Retention.Succeeded),
-			text.Days(s.Retention.Discarded), text.Days(s.Retention.Cancelled), text.Days(s.Retention.Dead), text.Days(s.Retention.Poisoned)))
+			text.Days(s.Retention.Discarded), text.Days(s.Retention.Cancelled), text.Days(s.Retention.Dead),
+			text.Days(s.Retention.Poisoned)))
 	writeRules(w, q, now)
 	writeBreakers(w, q, now)
 }

@@ -19,8 +19,9 @@ func TestSparklines(t *testing.T) {
 		{"all well", admin.QueueSeries{Out: []int64{0, 7, 14}, Succeeded: []int64{0, 7, 14}, Failed: none, Poisoned: none}, "▁▅█", "-"},
 		{"all die", admin.QueueSeries{Out: []int64{5, 0, 5}, Succeeded: none, Failed: []int64{5, 0, 5}, Poisoned: none}, "-", "█▁█"},
 		{"cancelled", admin.QueueSeries{Out: []int64{5, 0, 5}, Succeeded: none, Failed: none, Poisoned: none}, "-", "-"},
-		{"few wrong", admin.QueueSeries{Out: []int64{0, 0, 1000}, Succeeded: []int64{0, 0, 999}, Failed: []int64{0, 1, 1}, Poisoned: []int64{0, 0,
-			1}}, "▁▁█", "▁▂▂"},
+		{"few wrong", admin.QueueSeries{Out: []int64{0, 0, 1000}, Succeeded: []int64{0, 0, 999}, Failed: []int64{0, 1, 1},
+			Poisoned: []int64{0, 0,
+				1}}, "▁▁█", "▁▂▂"},
 	} {
 		if succeeded, wrong := sparklines(&c.s); succeeded != c.succeeded || wrong != c.wrong {
 			t.Errorf("%s: the sparklines are %s and %s, want %s and %s", c.name, succeeded, wrong, c.succeeded, c.wrong)

@@ -83,7 +83,8 @@ func writeRecovery(w io.Writer, v *recoveryView) {
 	}
 	var rows [][]string
 	for _, s := range v.Shards {
-		rows = append(rows, []string{strconv.FormatUint(uint64(s.Shard), 10), strconv.FormatUint(s.Term, 10), strconv.FormatUint(s.Index, 10)})
+		rows = append(rows, []string{strconv.FormatUint(uint64(s.Shard), 10), strconv.FormatUint(s.Term, 10),
+			strconv.FormatUint(s.Index, 10)})
 	}
 	text.Columns(w, "SHARD|TERM|INDEX", rows)
 	switch {
@@ -91,7 +92,8 @@ func writeRecovery(w io.Writer, v *recoveryView) {
 	case !v.DryRun:
 		fmt.Fprintf(w, "\n%s: starting over empty, since there was no replica\n", shardNames(v.Lost))
 	default:
-		fmt.Fprintf(w, "\nit has no state of the shards %d: recover from a node that has one, or recreate them empty with --abandon-shards\n",
+		fmt.Fprintf(w, "\nit has no state of the shards %d: recover from a node that has one, or recreate them empty with "+
+			"--abandon-shards\n",
 			v.Lost)
 	}
 }

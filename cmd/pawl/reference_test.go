@@ -76,8 +76,8 @@ func commandReference(root *cobra.Command, others ...*cobra.Command) string {
 		"With `-o json` and `-o yaml` it prints what the REST API answers to the same call, with the same names, times and durations.\n\n")
 	flagTable(&b, root.PersistentFlags())
 	b.WriteString("What flags don't set comes from the environment, then from the current [context](#pawl-context).\n" +
-		"Completion for your shell: `source <(pawl completion bash)`, or `zsh`, `fish` and `powershell`.\nIt completes commands and flags, and " +
-		"asks the server for the names of queues, types, schedules, workers and others.\n")
+		"Completion for your shell: `source <(pawl completion bash)`, or `zsh`, `fish` and `powershell`.\nIt completes commands " +
+		"and flags, and asks the server for the names of queues, types, schedules, workers and others.\n")
 	var each func(cmd *cobra.Command)
 	each = func(cmd *cobra.Command) {
 		if cmd.Hidden || cmd.Name() == "help" || cmd.Name() == "completion" {

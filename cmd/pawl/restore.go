@@ -150,8 +150,8 @@ func writeContents(w io.Writer, v *contentsView) {
 	fmt.Fprintln(w)
 	var rows [][]string
 	for _, s := range v.Shards {
-		rows = append(rows, []string{strconv.FormatUint(uint64(s.Shard), 10), strconv.FormatUint(s.Term, 10), strconv.FormatUint(s.Index, 10),
-			strconv.FormatUint(s.Rows, 10), humanize.Bytes(s.Bytes)})
+		rows = append(rows, []string{strconv.FormatUint(uint64(s.Shard), 10), strconv.FormatUint(s.Term, 10),
+			strconv.FormatUint(s.Index, 10), strconv.FormatUint(s.Rows, 10), humanize.Bytes(s.Bytes)})
 	}
 	text.Columns(w, "SHARD|TERM|ENTRY|ROWS|SIZE", rows)
 }

@@ -41,7 +41,8 @@ Exit status: 0 success; 1 refused or failed, nothing matched, or a part is missi
 	}{
 		{"Run it", []*cobra.Command{demo.New(a.App), serve.New(a.App), work.New(a.App)}},
 		{"Tasks", []*cobra.Command{newEnqueue(a), newTask(a), newQueue(a), newDLQ(a), newSchedule(a), newGroup(a), newOperation(a)}},
-		{"Watch", []*cobra.Command{newPing(a), newStats(a), top.New(a.App), newType(a), newWorker(a), newEvents(a), newMarker(a), newAudit(a)}},
+		{"Watch", []*cobra.Command{newPing(a), newStats(a), top.New(a.App), newType(a), newWorker(a), newEvents(a),
+			newMarker(a), newAudit(a)}},
 		{"Access", []*cobra.Command{newContext(a), newToken(a), newNamespace(a), newWebhook(a), newCert(a), newPayloadKey(a)}},
 		{"Cluster", []*cobra.Command{newCluster(a), newVerify(a), newBackup(a), newRestore(a), newRecover(a)}},
 	} {

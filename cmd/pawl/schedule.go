@@ -138,8 +138,8 @@ func writeSchedule(w io.Writer, s *admin.Schedule, now time.Time) {
 		then[i] = text.Clock(at, now)
 	}
 	pairs := []string{"Schedule", s.Name, "When", ruleText(s), "In words", cronWords(s), "Jitter", jitter,
-		"Next run", text.Clock(s.NextRunAt, now), "Planned for", planned, "Then", strings.Join(then, ", "), "Paused", paused, "Last tick", last,
-		"Missed ticks", string(s.Missed), "Overlap", string(s.Overlap), "Owner", s.Owner, "Created", text.Clock(s.CreatedAt, now),
+		"Next run", text.Clock(s.NextRunAt, now), "Planned for", planned, "Then", strings.Join(then, ", "), "Paused", paused, "Last tick",
+		last, "Missed ticks", string(s.Missed), "Overlap", string(s.Overlap), "Owner", s.Owner, "Created", text.Clock(s.CreatedAt, now),
 		"Changed", text.Clock(s.UpdatedAt, now)}
 	text.Fields(w, append(pairs, scheduledTaskFields(&s.Task)...)...)
 }
@@ -166,9 +166,9 @@ func scheduledTaskFields(t *admin.ScheduledTask) []string {
 	for _, name := range slices.Sorted(maps.Keys(t.Headers)) {
 		headers = append(headers, name+"="+t.Headers[name])
 	}
-	return []string{"Task", t.Type, "  queue", t.Queue, "  priority", string(t.Priority), "  key", t.Key, "  unique", unique, "  cost", cost,
-		"  max attempts", attempts, "  retry", retry, "  timeout", text.Period(t.Timeout), "  expires in", text.Period(t.ExpiresIn),
-		"  kept", kept, "  tags", strings.Join(t.Tags, ", "), "  headers", strings.Join(headers, ", "),
+	return []string{"Task", t.Type, "  queue", t.Queue, "  priority", string(t.Priority), "  key", t.Key, "  unique",
+		unique, "  cost", cost, "  max attempts", attempts, "  retry", retry, "  timeout", text.Period(t.Timeout), "  expires in",
+		text.Period(t.ExpiresIn), "  kept", kept, "  tags", strings.Join(t.Tags, ", "), "  headers", strings.Join(headers, ", "),
 		"  payload", text.Short(string(t.Payload), 200), "  then", thenText(t.Then)}
 }
 
@@ -176,8 +176,8 @@ func newScheduleHistory(a *app) *cobra.Command {
 	var list cli.ListFlags
 	cmd := &cobra.Command{
 		Use: "history SCHEDULE", Short: "Show the outcome of each tick", Args: cobra.ExactArgs(1),
-		Long: "Show the history of a schedule, newest first: every tick that fired, was caught up or was skipped, and why. The newest 1,000 " +
-			"entries are kept.",
+		Long: "Show the history of a schedule, newest first: every tick that fired, was caught up or was skipped, and why. The " +
+			"newest 1,000 entries are kept.",
 		Example: "  pawl schedule history nightly-report --limit 30",
 	}
 	list.Add(cmd)
@@ -294,8 +294,8 @@ func newScheduleRun(a *app) *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
 		Use: "run SCHEDULE", Short: "Enqueue a schedule's task now", Args: cobra.ExactArgs(1), Aliases: []string{"trigger"},
-		Long: "Enqueue a schedule's task now, in addition to its ticks, even if it is paused. With --wait it waits for the task like \"pawl " +
-			"enqueue --wait\".",
+		Long: "Enqueue a schedule's task now, in addition to its ticks, even if it is paused. With --wait it waits for the task " +
+			"like \"pawl enqueue --wait\".",
 		Example: "  pawl schedule run nightly-report --wait",
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the task has ended and print its result")

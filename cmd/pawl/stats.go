@@ -72,8 +72,8 @@ func writeStats(w io.Writer, s *admin.Stats) {
 	fmt.Fprintln(w)
 	now, rows := time.Now(), make([][]string, len(s.Failing))
 	for i, f := range s.Failing {
-		rows[i] = []string{humanize.Named(f.Type, "types"), humanize.Named(f.Queue, "queues"), text.Grouped(f.Failures), text.Ago(f.LastAt, now),
-			text.Short(f.LastError, 60)}
+		rows[i] = []string{humanize.Named(f.Type, "types"), humanize.Named(f.Queue, "queues"), text.Grouped(f.Failures),
+			text.Ago(f.LastAt, now), text.Short(f.LastError, 60)}
 	}
 	text.Columns(w, "FAILING|QUEUE|FAILURES|LAST|ERROR", rows)
 }

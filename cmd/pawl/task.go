@@ -172,8 +172,8 @@ func (a *app) printTasks(page pawltype.Page[*pawltype.Task], payload bool) error
 		}
 		rows := make([][]string, len(tasks))
 		for i, t := range tasks {
-			rows[i] = []string{t.ID, text.Short(t.Type, text.MaxCell), text.Short(t.Queue, text.MaxCell), string(t.State), string(t.Priority),
-				attempts(t), text.Ago(t.CreatedAt, now), due(t, now)}
+			rows[i] = []string{t.ID, text.Short(t.Type, text.MaxCell), text.Short(t.Queue, text.MaxCell), string(t.State),
+				string(t.Priority), attempts(t), text.Ago(t.CreatedAt, now), due(t, now)}
 			if wide {
 				for _, s := range []string{t.Key, strings.Join(t.Tags, ","), t.Worker} {
 					rows[i] = append(rows[i], text.Short(orDash(s), text.MaxCell))
@@ -249,8 +249,8 @@ func writeTask(w io.Writer, t *pawltype.Task, now time.Time) {
 		"Attempts", attempts(t), "Progress", progress, "Worker", t.Worker, "Created", text.Clock(t.CreatedAt, now),
 		"Due", text.Clock(t.RunAt, now), "Claimed", text.Clock(t.ClaimedAt, now), "Lease until", text.Clock(t.LeaseExpiresAt, now),
 		"Ended", text.Clock(t.EndedAt, now), "Expires", text.Clock(t.ExpiresAt, now), "Kept until", text.Clock(t.KeptUntil, now),
-		"Timeout", text.Period(t.Timeout), "Moved to", t.MovedTo, "Moved from", t.MovedFrom, "Idempotency key", t.IdempotencyKey, "Key", t.Key,
-		"Unique", uniqueText(t), "Tags", strings.Join(t.Tags, ", "), "Headers", pairs(t.Headers),
+		"Timeout", text.Period(t.Timeout), "Moved to", t.MovedTo, "Moved from", t.MovedFrom, "Idempotency key", t.IdempotencyKey, "Key",
+		t.Key, "Unique", uniqueText(t), "Tags", strings.Join(t.Tags, ", "), "Headers", pairs(t.Headers),
 		"Payload", text.PreviewTyped(t.Payload, t.ContentType), "Result", text.PreviewTyped(t.Result, t.ResultContentType),
 		"Checkpoint", text.Preview(t.Checkpoint), "Follows", parentText(t.Parent), "Group", t.GroupID)
 	text.Fields(w, followerFields(t.Then)...)

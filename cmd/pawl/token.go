@@ -70,8 +70,8 @@ func withRequestID(id *string, call func() (*admin.NewToken, error)) (*admin.New
 	t, err := call()
 	refused, answered := errors.AsType[*pawltype.Error](err)
 	if err != nil && (!answered || errors.Is(refused, pawltype.ErrUnavailable)) {
-		err = fmt.Errorf("%w\nThe secret may have been created but not received: repeat the command with --request-id %s within 10 minutes "+
-			"to replace it", err, *id)
+		err = fmt.Errorf("%w\nThe secret may have been created but not received: repeat the command with --request-id %s "+
+			"within 10 minutes to replace it", err, *id)
 	}
 	return t, err
 }
@@ -111,7 +111,8 @@ environment file of three lines: PAWL_TOKEN, AWS_ACCESS_KEY_ID and AWS_SECRET_AC
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&roles, "role", nil, "produce, consume, observe, operate or admin; repeatable")
-	flags.StringSliceVar(&t.Queues, "queue", nil, "queues for which it is valid, where * stands for any characters: '*' for all; repeatable")
+	flags.StringSliceVar(&t.Queues, "queue", nil, "queues for which it is valid, where * stands for any characters: '*' for "+
+		"all; repeatable")
 	flags.StringVar(&t.Certificate, "certificate", "", "create it for the client certificate with this name, without a secret")
 	flags.BoolVar(&t.SQS, "sqs", false, "also create an access key, with which Amazon SQS clients sign their calls")
 	allVar(flags, &t.AllNamespaces, "valid in all namespaces, not only the one of --namespace")
@@ -248,9 +249,10 @@ func newTokenShow(a *app) *cobra.Command {
 		}
 		return a.PrintAnswer(func(w io.Writer) {
 			now := time.Now()
-			text.Fields(w, "Name", t.Name, "Namespace", namespaceWords(t.Namespace), "Roles", roleWords(t.Roles), "Queues", patternWords(t.Queues),
-				"Expires", expiryWords(t.ExpiresAt, now), "Used", text.Clock(t.UsedAt, now), "Created", text.Clock(t.CreatedAt, now), "By", t.CreatedBy,
-				"Rotated", text.Clock(t.RotatedAt, now), "Old one until", text.Clock(t.OldUntil, now), "Certificate", t.Certificate)
+			text.Fields(w, "Name", t.Name, "Namespace", namespaceWords(t.Namespace), "Roles", roleWords(t.Roles), "Queues",
+				patternWords(t.Queues), "Expires", expiryWords(t.ExpiresAt, now), "Used", text.Clock(t.UsedAt, now), "Created",
+				text.Clock(t.CreatedAt, now), "By", t.CreatedBy, "Rotated", text.Clock(t.RotatedAt, now), "Old one until",
+				text.Clock(t.OldUntil, now), "Certificate", t.Certificate)
 		})
 	})
 	return cmd

@@ -54,8 +54,8 @@ func writeTypes(w io.Writer, all []*admin.Type) {
 			failed = text.Ago(t.LastFailedAt, now) + ": " + text.Short(t.LastError, 50)
 		}
 		rows[i] = []string{humanize.Named(t.Name, "types"), text.Short(strings.Join(t.Queues, ","), 30), fmt.Sprintf("%.1f/s", t.Rates.In),
-			fmt.Sprintf("%.1f/s", t.Rates.Out), fmt.Sprintf("%.1f %%", 100*t.FailureRate), briefOf(t.Run, t.Run.P50), briefOf(t.Run, t.Run.P95),
-			failed}
+			fmt.Sprintf("%.1f/s", t.Rates.Out), fmt.Sprintf("%.1f %%", 100*t.FailureRate), briefOf(t.Run, t.Run.P50),
+			briefOf(t.Run, t.Run.P95), failed}
 	}
 	text.Columns(w, "TYPE|QUEUES|IN|OUT|FAILED|RUN P50|RUN P95|LAST ERROR", rows)
 }

@@ -103,7 +103,8 @@ func TestLongNamesAreClipped(t *testing.T) {
 	var b bytes.Buffer
 	writeQueues(&b, []*admin.Queue{{Name: "mail"}, {Name: strings.Repeat("q", 256)}})
 	lines := strings.Split(b.String(), "\n")
-	if at := strings.Index(lines[0], "READY"); at != text.MaxCell+2 || !strings.HasPrefix(lines[2], strings.Repeat("q", text.MaxCell-1)+"…") {
+	if at := strings.Index(lines[0], "READY"); at != text.MaxCell+2 || !strings.HasPrefix(lines[2], strings.Repeat("q", text.MaxCell-1)+
+		"…") {
 		t.Errorf("the second column begins at %d, want %d:\n%s", at, text.MaxCell+2, b.String())
 	}
 }

@@ -123,7 +123,8 @@ func (a *app) printNewSecret(h *admin.NewWebhook) error {
 
 func (a *app) warnShards(shards []uint32) {
 	if len(shards) > 0 {
-		fmt.Fprintf(a.Err, "pawl: not confirmed by shards %v: their events are not sent until they know of the change, which should be soon\n",
+		fmt.Fprintf(a.Err, "pawl: not confirmed by shards %v: their events are not sent until they know of the change, which "+
+			"should be soon\n",
 			shards)
 	}
 }
@@ -182,8 +183,9 @@ func newWebhookSet(a *app) *cobra.Command {
 	var h webhookFlags
 	var url string
 	cmd := &cobra.Command{Use: "set NAME", Short: "Change a webhook", Args: cobra.ExactArgs(1),
-		Long:    "Change the given settings of a webhook. Pending notices go to the new URL.",
-		Example: "  pawl webhook set oncall --url https://example.com/hooks/other\n  pawl webhook set backlog --depth-over 50000 --wait-over 0s"}
+		Long: "Change the given settings of a webhook. Pending notices go to the new URL.",
+		Example: "  pawl webhook set oncall --url https://example.com/hooks/other\n  pawl webhook set backlog --depth-over 50000 " +
+			"--wait-over 0s"}
 	h.add(cmd.Flags())
 	cmd.Flags().StringVar(&url, "url", "", "URL")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {

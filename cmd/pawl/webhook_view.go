@@ -30,7 +30,8 @@ func writeWebhooks(w io.Writer, hooks []*admin.Webhook) {
 	rows := make([][]string, len(hooks))
 	for i, h := range hooks {
 		rows[i] = []string{h.Name, text.Short(h.URL, 50), eventWords(h.Events), patternWords(h.Queues), webhookState(h),
-			strconv.FormatInt(h.Pending, 10), strconv.FormatInt(h.Delivered, 10), strconv.FormatInt(h.Dropped, 10), text.Ago(h.DeliveredAt, now)}
+			strconv.FormatInt(h.Pending, 10), strconv.FormatInt(h.Delivered, 10), strconv.FormatInt(h.Dropped, 10),
+			text.Ago(h.DeliveredAt, now)}
 	}
 	text.Columns(w, "NAME|URL|EVENTS|QUEUES|STATE|PENDING|DELIVERED|DROPPED|LAST", rows)
 }
@@ -69,10 +70,10 @@ func writeWebhook(w io.Writer, h *admin.Webhook, now time.Time) {
 		dropped += ", the last " + text.Clock(h.DroppedAt, now)
 	}
 	text.Fields(w, "Name", h.Name, "URL", h.URL, "Events", eventWords(h.Events), "Queues", patternWords(h.Queues), "Thresholds", thresholds,
-		"State", webhookState(h), "Paused", paused, "Disabled", disabled, "Failing since", text.Clock(h.FailingSince, now), "Pending", pending,
-		"Next attempt", text.Clock(h.NextAttemptAt, now), "Delivered", strconv.FormatInt(h.Delivered, 10),
-		"Last delivery", text.Clock(h.DeliveredAt, now), "Failed", text.Count(h.Failed, "attempt"), "Last failure", failure, "Dropped", dropped,
-		"Created", text.Clock(h.CreatedAt, now)+byWhom(h.CreatedBy), "Rotated", text.Clock(h.RotatedAt, now),
+		"State", webhookState(h), "Paused", paused, "Disabled", disabled, "Failing since", text.Clock(h.FailingSince, now),
+		"Pending", pending, "Next attempt", text.Clock(h.NextAttemptAt, now), "Delivered", strconv.FormatInt(h.Delivered, 10),
+		"Last delivery", text.Clock(h.DeliveredAt, now), "Failed", text.Count(h.Failed, "attempt"), "Last failure", failure,
+		"Dropped", dropped, "Created", text.Clock(h.CreatedAt, now)+byWhom(h.CreatedBy), "Rotated", text.Clock(h.RotatedAt, now),
 		"Old secret until", text.Clock(h.OldUntil, now))
 }
 

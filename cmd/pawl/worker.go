@@ -185,10 +185,10 @@ func (a *app) printWorker(w *admin.Worker) error {
 		if w.Lost() {
 			lost, runs = fmt.Sprintf("at %s: %s", text.Clock(w.LostAt, now), lostWhy(w.LostReason)), "Held"
 		}
-		text.Fields(out, "ID", w.ID, "Worker", w.Name, "State", workerState(w), "Lost", lost, "Quiet", quiet, "Host", w.Host, "Process", pid,
-			"Version", w.Version, "Address", w.Address, "Node", w.Node, "Queues", view.QueueWords(w.Queues), "Types", strings.Join(w.Types, ", "),
-			runs, fmt.Sprintf("%d of %d", w.Running, w.Slots), "Connected", text.Clock(w.ConnectedAt, now), "Seen", text.Clock(w.SeenAt, now),
-			"Claimed", text.Clock(w.ClaimedAt, now))
+		text.Fields(out, "ID", w.ID, "Worker", w.Name, "State", workerState(w), "Lost", lost, "Quiet", quiet, "Host",
+			w.Host, "Process", pid, "Version", w.Version, "Address", w.Address, "Node", w.Node, "Queues", view.QueueWords(w.Queues),
+			"Types", strings.Join(w.Types, ", "), runs, fmt.Sprintf("%d of %d", w.Running, w.Slots), "Connected",
+			text.Clock(w.ConnectedAt, now), "Seen", text.Clock(w.SeenAt, now), "Claimed", text.Clock(w.ClaimedAt, now))
 		if len(w.Tasks) == 0 {
 			return
 		}

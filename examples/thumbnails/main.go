@@ -15,7 +15,6 @@ import (
 	"go/build"
 	"image"
 
-
 	_ "image/gif"
 	"image/jpeg"
 

@@ -44,7 +44,9 @@ func written(p proto.Message) string {
 }
 
 func read(p proto.Message, body string) error {
-	return Read([]byte(body), &Budget{Left: 1 << 20}, MaxListed, func(r *Reader, name string) error { return r.Field(p.ProtoReflect(), name) })
+	return Read([]byte(body), &Budget{Left: 1 << 20}, MaxListed, func(r *Reader, name string) error {
+		return r.Field(p.ProtoReflect(), name)
+	})
 }
 
 // How each form is written.
@@ -58,9 +60,10 @@ func TestForms(t *testing.T) {
 		`{"rate":"30/m"}`: &pawlv1.OperationSpec{Rate: 0.5},
 		`{}`:              &pawlv1.OperationSpec{},
 		`{"message":""}`:  &pawlv1.TaskError{},
-		`{"state":["ready","dead"],"q":"<\"\u0000"}`:                 &pawlv1.Filter{States: []pawlv1.State{2, 7}, Q: new("<\"\x00")},
-		`{"task_id":"x","result":{"a":1}}`:                           &pawlv1.Parent{TaskId: "x", Result: []byte(`{"a":1}`)},
-		`{"task_id":"x","result":"AQI=","content_type":"image/png"}`: &pawlv1.Parent{TaskId: "x", Result: []byte{1, 2}, ContentType: "image/png"},
+		`{"state":["ready","dead"],"q":"<\"\u0000"}`: &pawlv1.Filter{States: []pawlv1.State{2, 7}, Q: new("<\"\x00")},
+		`{"task_id":"x","result":{"a":1}}`:           &pawlv1.Parent{TaskId: "x", Result: []byte(`{"a":1}`)},
+		`{"task_id":"x","result":"AQI=","content_type":"image/png"}`: &pawlv1.Parent{TaskId: "x", Result: []byte{1, 2},
+			ContentType: "image/png"},
 	} {
 		var a, b map[string]any
 		if err := json.Unmarshal([]byte(written(p)), &a); err != nil {
@@ -142,9 +145,9 @@ func TestDurations(t *testing.T) {
 	if err := json.Unmarshal(document, &published); err != nil || published.Components.Schemas.Duration.Pattern != spanForm.String() {
 		t.Errorf("the pattern is %q (%v), want %q", published.Components.Schemas.Duration.Pattern, err, spanForm)
 	}
-	for text, want := range map[string]time.Duration{"0": 0, "0s": 0, "1.5h": 90 * time.Minute, "1.s": time.Second, "1h30m": 90 * time.Minute,
-		"1µs": time.Microsecond, ".5s": -1, "+1s": -1, "--1s": -1, "-0s": -1, "-.5s": -1, "+0": -1, "1h.5m": -1, "1\u03bcs": -1, "1d": -1,
-		"1": -1, " 1s": -1, "": -1, "9999999h": -1} {
+	for text, want := range map[string]time.Duration{"0": 0, "0s": 0, "1.5h": 90 * time.Minute, "1.s": time.Second,
+		"1h30m": 90 * time.Minute, "1µs": time.Microsecond, ".5s": -1, "+1s": -1, "--1s": -1, "-0s": -1, "-.5s": -1, "+0": -1, "1h.5m": -1,
+		"1\u03bcs": -1, "1d": -1, "1": -1, " 1s": -1, "": -1, "9999999h": -1} {
 		d, err := spanText("delay", text)
 		if got := d.AsDuration(); want >= 0 && (err != nil || got != want) || want < 0 && err == nil {
 			t.Errorf("%q is read as %v, %v, want %v", text, got, err, want)

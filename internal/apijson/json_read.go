@@ -387,7 +387,8 @@ func (r *Reader) rate(path string) (float64, error) {
 	seconds := map[string]float64{"s": 1, "m": 60, "h": 3600}[per]
 	switch {
 	case err != nil || seconds == 0 || !(f > 0):
-		return 0, task.Invalid(path, `%q is not a rate such as "50/s", "30/m" or "1000/h": a number above 0, in a second, a minute or an hour`,
+		return 0, task.Invalid(path, `%q is not a rate such as "50/s", "30/m" or "1000/h": a number above 0, in a second, a `+
+			`minute or an hour`,
 			task.Cut(s, 64))
 	case f/seconds > contract.MaxRate:
 		return 0, task.Invalid(path, "%q is more than %d/s", task.Cut(s, 64), int(contract.MaxRate))

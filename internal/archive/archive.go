@@ -193,8 +193,8 @@ func (a *Archive) checkClock(now time.Time) {
 	}
 	if ahead := now.Sub(a.seen) - (uptime - a.seenAt); !a.seen.IsZero() && ahead > clockDoubt {
 		a.doubted, a.ends = true, uptime+clockDoubt
-		a.cfg.Logger.Info("the last record of the dead-letter archive is over an hour old, or the clock is wrong: no file is removed for its "+
-			"age for an hour",
+		a.cfg.Logger.Info("the last record of the dead-letter archive is over an hour old, or the clock is wrong: no file is "+
+			"removed for its age for an hour",
 			"last_record", a.seen, "clock", now)
 	}
 	a.seen, a.seenAt = now, uptime

@@ -114,7 +114,8 @@ func TestUnreadableFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, damaged := read(t, dir)
-	if fmt.Sprint(got) != "[team 1]" || len(damaged) != 2 || !strings.Contains(damaged[0].Error(), "a@dead-1.jsonl: is not a regular file") ||
+	if fmt.Sprint(got) != "[team 1]" || len(damaged) != 2 || !strings.Contains(damaged[0].Error(),
+		"a@dead-1.jsonl: is not a regular file") ||
 		!strings.Contains(damaged[1].Error(), "b@dead-1.jsonl: is not a regular file") {
 		t.Errorf("read %v, %v", got, damaged)
 	}

@@ -176,7 +176,8 @@ func TestBrokenChains(t *testing.T) {
 		{"one is no entry", func(tx *store.Tx) { tx.Set(entryKey("", 4), []byte("?")) }, "entry 4: unknown format"},
 		{"one is empty", func(tx *store.Tx) { tx.Set(entryKey("", 4), nil) }, "entry 4: unknown format"},
 		{"one is not JSON", func(tx *store.Tx) { tx.Set(entryKey("", 4), []byte{rowVersion, '{'}) }, "entry 4: unexpected end of JSON"},
-		{"one has half a hash", func(tx *store.Tx) { tx.Set(entryKey("", 4), []byte("\x01{\"prev\":\"00\"}")) }, "entry 4: hash of 2 digits"},
+		{"one has half a hash", func(tx *store.Tx) { tx.Set(entryKey("", 4), []byte("\x01{\"prev\":\"00\"}")) },
+			"entry 4: hash of 2 digits"},
 		{"the head is gone", func(tx *store.Tx) { tx.Delete(sumKey) }, "entry 6 is newer than the newest, 0"},
 		{"the head is not readable", func(tx *store.Tx) { tx.Set(sumKey, []byte{rowVersion + 1}) }, "head: unknown format"},
 		{"the head counts other bytes", edit(func(_ *chain, all *sum) { all.Bytes++ }), "are counted as"},
@@ -348,8 +349,9 @@ func TestPagesAgainstAModel(t *testing.T) {
 		state[id] = s
 		for range 40 {
 			s.now = s.now.Add(time.Duration(rnd.IntN(3)) * time.Second) // many at the same time
-			e := Entry{Action: []task.Action{task.QueuePut, task.QueuePaused, task.TaskCancelled}[rnd.IntN(3)], Namespace: []string{"", "default",
-				"other"}[rnd.IntN(3)],
+			e := Entry{Action: []task.Action{task.QueuePut, task.QueuePaused, task.TaskCancelled}[rnd.IntN(3)],
+				Namespace: []string{"", "default",
+					"other"}[rnd.IntN(3)],
 				By: task.Author{Name: []string{"lena", "ops"}[rnd.IntN(2)]}, Queue: []string{"", "a", "b"}[rnd.IntN(3)]}
 			e.Target = task.Target{Kind: task.OnQueue, Name: e.Queue}
 			s.append(e)
@@ -365,8 +367,8 @@ func TestPagesAgainstAModel(t *testing.T) {
 	})
 	began := all[len(all)-1].At
 	for range 300 {
-		q := Query{Namespace: "default", Action: []string{"", "queue.*", "queue.put"}[rnd.IntN(3)], Actor: []string{"", "lena"}[rnd.IntN(2)],
-			Queue: []string{"", "a"}[rnd.IntN(2)]}
+		q := Query{Namespace: "default", Action: []string{"", "queue.*", "queue.put"}[rnd.IntN(3)],
+			Actor: []string{"", "lena"}[rnd.IntN(2)], Queue: []string{"", "a"}[rnd.IntN(2)]}
 		if rnd.IntN(2) == 0 {
 			q.Since = began.Add(time.Duration(rnd.IntN(50)) * time.Second)
 		}
@@ -487,7 +489,8 @@ func TestPagesFitIntoMessages(t *testing.T) {
 	}
 	p, err := Read(s.state, 1, Query{}, nil, 100)
 	if err != nil || len(p.Entries) != 8 || p.Read.Seq != 13 {
-		t.Fatalf("a page has %d entries and ends at %+v, %v; want 8, since they have an eighth of the maximum each", len(p.Entries), p.Read, err)
+		t.Fatalf("a page has %d entries and ends at %+v, %v; want 8, since they have an eighth of the maximum each", len(p.Entries), p.Read,
+			err)
 	}
 	full := Entry{Before: make([]byte, 100), After: make([]byte, 200), By: task.Author{Reason: strings.Repeat("x", 300)}}
 	one := full
@@ -497,8 +500,8 @@ func TestPagesFitIntoMessages(t *testing.T) {
 		{2, 3 * size, 2}} {
 		l := Merge(map[uint32]Page{1: {Entries: []Entry{one, full}}}, c.limit, c.bytes)
 		if len(l.Records) != c.want || (l.More == nil) != (c.want == 2) {
-			t.Errorf("a list of up to %d entries and %d bytes has %d, and goes on after %v; want %d", c.limit, c.bytes, len(l.Records), l.More,
-				c.want)
+			t.Errorf("a list of up to %d entries and %d bytes has %d, and goes on after %v; want %d", c.limit, c.bytes,
+				len(l.Records), l.More, c.want)
 		}
 	}
 }
@@ -536,12 +539,13 @@ func TestMatches(t *testing.T) {
 		own, both bool // matches e, and the same entry of the cluster
 	}{
 		{Query{Namespace: "ns"}, true, true}, {Query{Namespace: "ns", Own: true}, true, false}, {Query{Namespace: "n"}, false, true},
-		{Query{Own: true}, false, true}, {Query{Namespace: "ns", Actor: "len"}, false, false}, {Query{Namespace: "ns", Queue: "q"}, true, true},
+		{Query{Own: true}, false, true}, {Query{Namespace: "ns", Actor: "len"}, false, false}, {Query{Namespace: "ns", Queue: "q"}, true,
+			true},
 		{Query{Namespace: "ns", Queue: "a"}, false, false}, {Query{Namespace: "ns", Target: task.Target{Kind: task.OnQueue}}, true, true},
 		{Query{Namespace: "ns", Target: task.Target{Kind: task.OnQueue, Name: "a"}}, true, true},
 		{Query{Namespace: "ns", Target: task.Target{Name: "b"}}, false, false},
-		{Query{Namespace: "ns", Target: task.Target{Kind: "task", Name: "a"}}, false, false}, {Query{Namespace: "ns", Action: "queue.*"}, true,
-			true}, {Query{Namespace: "ns", Action: "queue."}, false, false}, {Query{Namespace: "ns", Action: "task.*"}, false, false},
+		{Query{Namespace: "ns", Target: task.Target{Kind: "task", Name: "a"}}, false, false}, {Query{Namespace: "ns", Action: "queue.*"},
+			true, true}, {Query{Namespace: "ns", Action: "queue."}, false, false}, {Query{Namespace: "ns", Action: "task.*"}, false, false},
 		{Query{Namespace: "ns", Action: "queue.put"}, true, true},
 	} {
 		if own, both := c.q.matches(&e), c.q.matches(&cluster); own != c.own || both != c.both {
@@ -552,7 +556,8 @@ func TestMatches(t *testing.T) {
 
 // A digest tells payloads apart, and says nothing else about them but their length.
 func TestDigest(t *testing.T) {
-	for payload, want := range map[string]string{"": "", "a": "1 bytes, sha256 ca978112ca1bbdca", "abc": "3 bytes, sha256 ba7816bf8f01cfea"} {
+	for payload, want := range map[string]string{"": "", "a": "1 bytes, sha256 ca978112ca1bbdca",
+		"abc": "3 bytes, sha256 ba7816bf8f01cfea"} {
 		if got := Digest([]byte(payload)); got != want {
 			t.Errorf("Digest(%q) = %q, want %q", payload, got, want)
 		}

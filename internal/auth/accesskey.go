@@ -56,8 +56,8 @@ func (d *Authenticator) FindSigner(id string) (*Principal, string, error) {
 	}
 	s, ok := p.signers[id]
 	if !ok {
-		return nil, "", d.refuse(FailedUnknown, "the access key is not known: its token was revoked or replaced, was not made for SQS, or is "+
-			"another cluster's")
+		return nil, "", d.refuse(FailedUnknown, "the access key is not known: its token was revoked or replaced, was not made "+
+			"for SQS, or is another cluster's")
 	}
 	if v := s.principal; v.expired(time.Now()) {
 		return nil, "", d.refuse(FailedExpired, "token %q: it expired at %s", v.Name, v.expiresAt.UTC().Format(time.RFC3339))

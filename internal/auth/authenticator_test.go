@@ -123,7 +123,8 @@ func TestOldSecretEndsWithItsToken(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			before := bearer.New()
 			now := store.TimeOf(time.Now())
-			rotated := Token{Name: "a", Rights: Everything, Hash: HashOf(bearer.New()), OldHash: HashOf(before), OldUntil: now.Add(c.overlap)}
+			rotated := Token{Name: "a", Rights: Everything, Hash: HashOf(bearer.New()), OldHash: HashOf(before),
+				OldUntil: now.Add(c.overlap)}
 			if c.expires > 0 {
 				rotated.ExpiresAt = now.Add(c.expires)
 			}
@@ -146,8 +147,8 @@ func TestOldSecretEndsWithItsToken(t *testing.T) {
 func TestChangedToken(t *testing.T) {
 	secret := bearer.New()
 	was := func() Token {
-		return Token{Name: "a", Rights: Rights{"team", Consume, []string{"mail"}}, Hash: HashOf(secret), OldHash: HashOf("b"), OldUntil: 5e18,
-			ExpiresAt: 6e18, CreatedAt: 1}
+		return Token{Name: "a", Rights: Rights{"team", Consume, []string{"mail"}}, Hash: HashOf(secret), OldHash: HashOf("b"),
+			OldUntil: 5e18, ExpiresAt: 6e18, CreatedAt: 1}
 	}
 	for what, c := range map[string]struct {
 		change func(*Token)
@@ -321,8 +322,8 @@ func TestActor(t *testing.T) {
 }
 
 func TestTokenNames(t *testing.T) {
-	for name, good := range map[string]bool{"a": true, strings.Repeat("a", 64): true, strings.Repeat("a", 65): false, "": false, "a b": false,
-		AdminName: false} {
+	for name, good := range map[string]bool{"a": true, strings.Repeat("a", 64): true, strings.Repeat("a", 65): false,
+		"": false, "a b": false, AdminName: false} {
 		if err := CheckName(name); (err == nil) != good {
 			t.Errorf("CheckName(%q) = %v", name, err)
 		}

@@ -80,8 +80,8 @@ func (d *Authenticator) known(p *snapshot, c *Certificate) (v *Principal, err er
 		switch found := p.tokens[HashOfCertificate(name)]; {
 		case found == nil || found == v:
 		case v != nil:
-			return nil, d.refuse(FailedUnknown, "the certificate is that of two tokens, %q and %q: revoke one of them, or send the secret of "+
-				"another token", v.Name, found.Name)
+			return nil, d.refuse(FailedUnknown, "the certificate is that of two tokens, %q and %q: revoke one of them, or send "+
+				"the secret of another token", v.Name, found.Name)
 		default:
 			v = found
 		}

@@ -77,7 +77,8 @@ func TestAdmitCertificate(t *testing.T) {
 		bad := certified("dns:one")
 		bad.Good = func(time.Time) error { return errors.New("it is revoked") }
 		refuses("it is not good any more", bad, errUnauthenticated, "it is revoked")
-		if uses, _ := d.Uses(); len(uses) != 1 || uses[0].Token.Name != "one" || !uses[0].At.Time().Equal(time.Now().Truncate(time.Minute)) {
+		if uses, _ := d.Uses(); len(uses) != 1 || uses[0].Token.Name != "one" ||
+			!uses[0].At.Time().Equal(time.Now().Truncate(time.Minute)) {
 			t.Errorf("Uses = %v, want only token one", uses)
 		}
 

@@ -317,7 +317,8 @@ func TestForgedBlocks(t *testing.T) {
 		{blocks: []block{{'x', head.body}}, want: "it has no header"},
 		{blocks: []block{{blockHead, []byte("what?")}}, want: "invalid character"},
 		{blocks: []block{{blockHead, make([]byte, maxText+1)}}, want: "a block of kind 'h' has 65537 bytes, at most 65536 are allowed"},
-		{blocks: []block{head, {blockData, make([]byte, dataBlock+1)}}, want: "a block of kind 'd' has 262145 bytes, at most 262144 are allowed"},
+		{blocks: []block{head, {blockData, make([]byte, dataBlock+1)}},
+			want: "a block of kind 'd' has 262145 bytes, at most 262144 are allowed"},
 		{blocks: []block{head}, want: "it is truncated"},
 		{blocks: []block{head, data}, want: "it is truncated"},
 		{blocks: []block{head, {'x', []byte("rows")}, ends(part), {blockEnd, nil}}, want: `it has a block of kind 'x' instead of data`},
@@ -326,7 +327,8 @@ func TestForgedBlocks(t *testing.T) {
 		{blocks: []block{head, data, ends(otherBytes), {blockEnd, nil}}, want: "the state of shard 7 differs from what was written"},
 		{blocks: []block{head, data, ends(otherSum), {blockEnd, nil}}, want: "the state of shard 7 differs from what was written"},
 		{blocks: []block{head, data, ends(part)}, want: "it is truncated"},
-		{blocks: []block{head, data, ends(part), {'x', last(1, size, whole[:]).body}}, want: `it has a block of kind 'x' instead of its end`},
+		{blocks: []block{head, data, ends(part), {'x', last(1, size, whole[:]).body}},
+			want: `it has a block of kind 'x' instead of its end`},
 		{blocks: []block{head, data, ends(part), {blockEnd, []byte("what?")}}, want: "invalid character"},
 		{blocks: []block{head, data, ends(part), last(2, size, whole[:])}, want: "it differs from what was written"},
 		{blocks: []block{head, data, ends(part), last(1, size+1, whole[:])}, want: "it differs from what was written"},
@@ -378,8 +380,9 @@ func TestFormat(t *testing.T) {
 	const want = "pawlb\x01" +
 		"h\x00\x00\x00]{\"cluster\":\"c\",\"node\":\"n\",\"program\":\"p\",\"level\":1,\"time\":\"2026-02-03T04:05:06Z\"," +
 		"\"shards\":[0]}3O\x17\xa2d\x00\x00\x00\x04rowsYFH\x99" +
-		"p\x00\x00\x00`{\"shard\":0,\"index\":2,\"term\":1,\"bytes\":4,\"sha256\":\"vFHp5l154ckLpUSrLq4QRMzfjBr3pVm6N1y6Qnb32Z4=\"}V|\xf0\xe8" +
-		"e\x00\x00\x00O{\"parts\":1,\"bytes\":226,\"sha256\":\"/OemdlTVhExlC9SoQ4XGCw1+QICUnzk0a+NiTFi/A2s=\"}@\x10\xcc\x12"
+		"p\x00\x00\x00`{\"shard\":0,\"index\":2,\"term\":1,\"bytes\":4," +
+		"\"sha256\":\"vFHp5l154ckLpUSrLq4QRMzfjBr3pVm6N1y6Qnb32Z4=\"}V|\xf0\xe8e\x00\x00\x00O{\"parts\":1,\"bytes\":226," +
+		"\"sha256\":\"/OemdlTVhExlC9SoQ4XGCw1+QICUnzk0a+NiTFi/A2s=\"}@\x10\xcc\x12"
 	if got := b.String(); got != want {
 		t.Errorf("got\n%q, want\n%q", got, want)
 	}

@@ -196,7 +196,8 @@ func (w *world) claimAround(spec task.Spec, tab byte, spoil func([]byte) []byte,
 	r, err := w.replica(one)
 	w.must(err)
 	paused := func(version uint64, on bool) {
-		w.must(copyQueues(ctx, w.Broker, one, map[string]task.QueueConfig{"a": {Version: version, Settings: task.DefaultSettings(), Paused: on}}))
+		w.must(copyQueues(ctx, w.Broker, one, map[string]task.QueueConfig{"a": {Version: version, Settings: task.DefaultSettings(),
+			Paused: on}}))
 	}
 	ids := w.enqueue(spec, spec, spec)
 	paused(2, waits)

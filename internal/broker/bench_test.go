@@ -134,7 +134,8 @@ func BenchmarkLook(b *testing.B) {
 	if _, _, err := br.Enqueue(context.Background(), one, ns, benchSpecs(1000)); err != nil {
 		b.Fatal(err)
 	}
-	got, _, err := br.Claim(context.Background(), one, ClaimCall{Namespace: ns, Queues: []Share{{Queue: "q"}}, Max: 100, MaxBytes: 4 << 20}, 0)
+	got, _, err := br.Claim(context.Background(), one, ClaimCall{Namespace: ns, Queues: []Share{{Queue: "q"}}, Max: 100, MaxBytes: 4 << 20},
+		0)
 	if err != nil || len(got) != 100 {
 		b.Fatal(len(got), err)
 	}

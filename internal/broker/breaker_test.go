@@ -18,7 +18,8 @@ import (
 func TestBreakersAreLogged(t *testing.T) {
 	inWorld(t, func(w *world) {
 		s := task.DefaultSettings()
-		s.Breaker = task.Breaker{FailureRate: 100, Window: time.Minute, MinAttempts: 2, Hold: 10 * time.Second, MaxHold: time.Minute, Probes: 1}
+		s.Breaker = task.Breaker{FailureRate: 100, Window: time.Minute, MinAttempts: 2, Hold: 10 * time.Second, MaxHold: time.Minute,
+			Probes: 1}
 		w.must(copyQueues(context.Background(), w.Broker, one, map[string]task.QueueConfig{"a": {Version: 100, Settings: s}}))
 		line := func(what string, attrs ...string) {
 			t.Helper()
@@ -78,7 +79,8 @@ func TestBreakersAreLogged(t *testing.T) {
 		}; !slices.Equal(told, want) {
 			t.Errorf("events: %q, want %q", told, want)
 		}
-		if opened, closed := strings.Count(w.log.String(), "breaker opened"), strings.Count(w.log.String(), "breaker closed"); opened != 3 ||
+		if opened, closed := strings.Count(w.log.String(), "breaker opened"), strings.Count(w.log.String(),
+			"breaker closed"); opened != 3 ||
 			closed != 2 {
 			t.Errorf("%d lines report an opened breaker, want 3, and %d a closed one, want 2: %s", opened, closed, w.log.String())
 		}

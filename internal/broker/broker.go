@@ -307,8 +307,8 @@ func (e *UnknownError) Unwrap() []error { return []error{e.Refusal, ErrUnknown} 
 func partlyDone(err error, done int64) error {
 	var notLeader *NotLeader
 	if done > 0 && errors.As(err, &notLeader) {
-		return task.Unavailable(unknownRetryAfter, "%v: the leader changed when %d tasks were done; repeat the call for the rest", notLeader,
-			done)
+		return task.Unavailable(unknownRetryAfter, "%v: the leader changed when %d tasks were done; repeat the call for the rest",
+			notLeader, done)
 	}
 	return err
 }

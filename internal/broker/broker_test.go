@@ -157,7 +157,8 @@ func inWorld(t *testing.T, test func(w *world)) {
 				return nil
 			}})
 		w.addShard = func(id uint32) (stop func()) {
-			state, err := store.Open(store.Config{Dir: fmt.Sprintf("state%d", id), FS: fs, Identity: store.Identity{Shard: id}, Fatal: fatal})
+			state, err := store.Open(store.Config{Dir: fmt.Sprintf("state%d", id), FS: fs, Identity: store.Identity{Shard: id},
+				Fatal: fatal})
 			w.must(err)
 			var group *shard.Shard
 			w.must(w.Add(id, func(h shard.Hooks) (*shard.Shard, error) {
@@ -806,7 +807,8 @@ func TestOrders(t *testing.T) {
 			t.Errorf("Retry of an unknown task: %v, want ErrNotFound", err)
 		}
 		var notLeader *NotLeader
-		if _, err := OperateTask.Call(ctx, w, TaskCommand{Verb: "of a later release", OnTask: OnTask{ns, id}}); !errors.As(err, &notLeader) {
+		if _, err := OperateTask.Call(ctx, w, TaskCommand{Verb: "of a later release", OnTask: OnTask{ns, id}}); !errors.As(err,
+			&notLeader) {
 			t.Errorf("an unknown verb: %v, want NotLeader", err)
 		}
 		audit, at, err := w.Audit(ctx, one, AuditQuery{Namespace: ns}, nil, 100)

@@ -38,7 +38,8 @@ func TestCountedTransitions(t *testing.T) {
 			[]stats.Counter{stats.Poisoned}, 3 * time.Second},
 		{"discarded", engine.Transition{From: in(task.Claimed, ""), To: in(task.Discarded, "handler"), Outcome: task.OutcomeDiscarded},
 			[]stats.Counter{stats.Discarded}, 3 * time.Second},
-		{"expired", engine.Transition{From: in(task.Ready, ""), To: in(task.Discarded, task.ReasonExpired)}, []stats.Counter{stats.Expired}, -1},
+		{"expired", engine.Transition{From: in(task.Ready, ""), To: in(task.Discarded, task.ReasonExpired)}, []stats.Counter{stats.Expired},
+			-1},
 		{"moved", engine.Transition{From: in(task.Ready, ""), To: in(task.Discarded, task.ReasonMoved)}, []stats.Counter{stats.Moved}, -1},
 		{"crashed", engine.Transition{From: in(task.Claimed, ""), To: in(task.Ready, ""), Outcome: task.OutcomeLeaseLost},
 			[]stats.Counter{stats.Crashed}, 3 * time.Second},
@@ -89,7 +90,8 @@ func TestDuplicatesAndStaleVerbsCount(t *testing.T) {
 		w.must(err)
 		recorder.Totals(func(q *stats.Totals) {
 			c := q.Types[0].Counts
-			if c[stats.Enqueued] != 1 || c[stats.Deduplicated] != 2 || c[stats.Claimed] != 1 || c[stats.Crashed] != 1 || c[stats.Dead] != 1 {
+			if c[stats.Enqueued] != 1 || c[stats.Deduplicated] != 2 || c[stats.Claimed] != 1 || c[stats.Crashed] != 1 ||
+				c[stats.Dead] != 1 {
 				t.Errorf("unexpected counts %v", c)
 			}
 		})

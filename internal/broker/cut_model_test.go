@@ -97,9 +97,10 @@ func openFleet(t *testing.T, rng *rand.Rand, dir string, saved *savedFleet) *fle
 	f.must(err)
 	f.dead, err = archive.Open(archive.Config{Dir: dir})
 	f.must(err)
-	f.Broker = New(Config{Limits: task.DefaultLimits(), Archive: f.dead, Logger: slog.New(slog.DiscardHandler), Namespaces: func() []string {
-		return []string{ns}
-	},
+	f.Broker = New(Config{Limits: task.DefaultLimits(), Archive: f.dead, Logger: slog.New(slog.DiscardHandler),
+		Namespaces: func() []string {
+			return []string{ns}
+		},
 		EnsureQueue: f.ensureQueue, SendOutbox: f.deliver, RunStep: f.step, ShardOf: f.shardOf,
 		HasShard: func(_ context.Context, id uint32) (bool, error) { return id <= cutShards, nil }})
 	for i := range cutQueues {

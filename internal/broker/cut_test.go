@@ -112,7 +112,8 @@ func TestHoldLimits(t *testing.T) {
 			w.must(err)
 			cut.Term = begun.Term
 		}
-		if _, err := BeginCut.Call(context.Background(), w, OnCut{OnShard: cut.OnShard, ID: task.ID{99}}); !errors.Is(err, task.ErrUnavailable) {
+		if _, err := BeginCut.Call(context.Background(), w, OnCut{OnShard: cut.OnShard, ID: task.ID{99}}); !errors.Is(err,
+			task.ErrUnavailable) {
 			t.Errorf("one hold more than allowed: %v", err)
 		}
 		if _, err := BeginCut.Call(context.Background(), w, cut); err != nil {

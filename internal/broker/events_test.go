@@ -60,7 +60,8 @@ func TestEventsOfTasks(t *testing.T) {
 		claim := func() Hold { t.Helper(); return hold((<-w.claim(ctx, c, 0))[0]) }
 		enqueue := func() task.ID {
 			t.Helper()
-			return w.enqueue(task.Spec{Queue: "a", MaxAttempts: 2, Retry: &task.Retry{Initial: time.Minute, Factor: 1, Max: time.Minute}})[0]
+			return w.enqueue(task.Spec{Queue: "a", MaxAttempts: 2, Retry: &task.Retry{Initial: time.Minute, Factor: 1,
+				Max: time.Minute}})[0]
 		}
 		fail := func(fall engine.FailAction, message string) {
 			w.settle(Settle{Verb: Fail, Hold: claim(), Fail: Failing{Action: fall, Failure: Failure{Message: message}}})
@@ -192,7 +193,8 @@ func BenchmarkLife(b *testing.B) {
 					if _, _, err := br.Enqueue(ctx, one, ns, specs); err != nil {
 						b.Error(err)
 					}
-					got, _, err := br.Claim(ctx, one, ClaimCall{Namespace: ns, Queues: []Share{{Queue: "q"}}, Max: 100, MaxBytes: 4 << 20}, 0)
+					got, _, err := br.Claim(ctx, one, ClaimCall{Namespace: ns, Queues: []Share{{Queue: "q"}}, Max: 100, MaxBytes: 4 << 20},
+						0)
 					if err != nil {
 						b.Error(err)
 					}

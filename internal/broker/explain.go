@@ -79,7 +79,9 @@ var ExplainQueue = onReplica(verb.Rule{Name: "explain-queue", Idempotent: true, 
 	if err != nil {
 		return out, err
 	}
-	out.Explanation, out.At, err = read(ctx, r, func(from store.Reader) (*QueueExplanation, error) { return explain.Queue(from, ns, name, g) })
+	out.Explanation, out.At, err = read(ctx, r, func(from store.Reader) (*QueueExplanation, error) {
+		return explain.Queue(from, ns, name, g)
+	})
 	return out, err
 })
 

@@ -22,8 +22,8 @@ func TestGroupWithMembersInOtherShards(t *testing.T) {
 		defer stop()
 		w.pass(5 * time.Second)
 		g := task.Group{Name: "g", Tasks: []task.Spec{{Queue: "a", Type: "job"}, {Queue: "far", Type: "job"}},
-			OnComplete: &task.Spec{Queue: "a", Type: "last"}, Open: true, Within: []string{"a"}, RequestID: task.NewID(one, time.Now().UnixMilli(),
-				1)}
+			OnComplete: &task.Spec{Queue: "a", Type: "last"}, Open: true, Within: []string{"a"}, RequestID: task.NewID(one,
+				time.Now().UnixMilli(), 1)}
 		g.Fill()
 		made, at, err := w.MakeGroup(ctx, one, ns, g, []string{"a"})
 		w.must(err)

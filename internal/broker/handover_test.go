@@ -80,19 +80,21 @@ func inGroup(t *testing.T, test func(g *group)) {
 			must(err)
 			dead, err := archive.Open(archive.Config{Dir: fmt.Sprintf("%s/%d", dir, id)})
 			must(err)
-			m.Broker = New(Config{Limits: task.DefaultLimits(), Archive: dead, Logger: slog.New(slog.DiscardHandler), Namespaces: func() []string {
-				return []string{ns}
-			},
+			m.Broker = New(Config{Limits: task.DefaultLimits(), Archive: dead, Logger: slog.New(slog.DiscardHandler),
+				Namespaces: func() []string {
+					return []string{ns}
+				},
 				EnsureQueue: func(ctx context.Context, shard uint32, ns, queue string) error {
-					return copyQueues(ctx, m.Broker, shard, map[string]task.QueueConfig{queue: {Version: 1, Settings: task.DefaultSettings()}})
+					return copyQueues(ctx, m.Broker, shard, map[string]task.QueueConfig{queue: {Version: 1,
+						Settings: task.DefaultSettings()}})
 				},
 				RunStep: func(context.Context, uint32, string, StepCall) (StepAnswer, error) {
 					return StepAnswer{}, task.Unavailable(time.Second, "no way there")
 				},
 				HasShard: func(context.Context, uint32) (bool, error) { return false, nil }})
 			must(m.Add(one, func(h shard.Hooks) (*shard.Shard, error) {
-				m.shard, err = shard.Start(shard.Config{ID: one, Replica: id, Voters: []uint64{1, 2, 3}, Log: logs, State: state, Hooks: h, Time: src,
-					Transport: wire{g}, Fatal: fatal})
+				m.shard, err = shard.Start(shard.Config{ID: one, Replica: id, Voters: []uint64{1, 2, 3}, Log: logs, State: state,
+					Hooks: h, Time: src, Transport: wire{g}, Fatal: fatal})
 				return m.shard, err
 			}))
 			closers = append(closers, state.Close, logs.Close, dead.Close)
@@ -225,8 +227,9 @@ func TestTimePassesAfterFailedHandover(t *testing.T) {
 func TestOperationsRunAtTheLeader(t *testing.T) {
 	inGroup(t, func(g *group) {
 		old, _ := g.leader()
-		_, err := StartOperation.Call(context.Background(), old, NewOperation{OnShard: OnShard{one, ns}, Spec: OperationSpec{Action: task.Cancel,
-			Filter: ready("a")}})
+		_, err := StartOperation.Call(context.Background(), old, NewOperation{OnShard: OnShard{one, ns},
+			Spec: OperationSpec{Action: task.Cancel,
+				Filter: ready("a")}})
 		if err != nil {
 			t.Fatal(err)
 		}

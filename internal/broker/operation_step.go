@@ -85,7 +85,9 @@ func (r *replica) runStep(ns string, c *StepCall) (a StepAnswer, err error) {
 // doStep runs a step in the shard, fetching copies of missing queues. A queue that is in other shards by now counts as gone.
 func (r *replica) doStep(ctx context.Context, ns string, c *StepCall, s operation.Selection) (StepAnswer, error) {
 	try := func(gone []string) (StepAnswer, error) {
-		a, _, err := changeWhenFree(ctx, r, func(round *engine.Round) (StepAnswer, error) { return operation.DoStep(round, ns, c, s, gone) })
+		a, _, err := changeWhenFree(ctx, r, func(round *engine.Round) (StepAnswer, error) {
+			return operation.DoStep(round, ns, c, s, gone)
+		})
 		return a, err
 	}
 	a, err := try(nil)

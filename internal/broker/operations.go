@@ -89,8 +89,8 @@ var (
 
 func operationVerb(name string, do func(*engine.Round, string, task.ID, task.Author) (*Operation, error)) *verb.Verb[OperationOrder,
 	Shown[OperationView]] {
-	return onReplica(verb.Rule{Name: name, Idempotent: true}, func(ctx context.Context, r *replica, q *OperationOrder) (Shown[OperationView],
-		error) {
+	return onReplica(verb.Rule{Name: name, Idempotent: true}, func(ctx context.Context, r *replica,
+		q *OperationOrder) (Shown[OperationView], error) {
 		return r.changeOperation(ctx, inScope(ctx, q.within, func(round *engine.Round) (*Operation, error) {
 			return do(round, q.Namespace, q.ID, q.By)
 		}))
@@ -295,7 +295,9 @@ func (s *operationRunner) runOperation(ctx context.Context, ns string, id task.I
 		case err != nil: // the next iteration finds out whether this node still leads
 			s.setWaitsFor(run, err.Error())
 			pace.took(int64(want)) // it may have been done
-			sleep(ctx, retry)      // run.wake must not cut this short: every dropped round wakes the run, and would immediately cause the next one
+			// run.wake must not cut this short: every dropped round wakes the run, and would immediately cause the next
+			// one
+			sleep(ctx, retry)
 			retry = min(2*retry, stepLongRetry)
 		case a.Matched == 0 && a.Away > 0:
 			s.setWaitsFor(run, "tasks are on their way to the other queue")
@@ -352,8 +354,8 @@ func (s *operationRunner) advance(ctx context.Context, ns string, o *Operation, 
 	}
 	then, _, lost := change(ctx, s.r, func(round *engine.Round) (*Operation, error) { return operation.Advanced(round, ns, o.ID, next) })
 	if lost == nil && then.State != OperationRunning {
-		s.r.log.Info("operation "+then.State.String(), "operation_id", o.ID.String(), "action", string(o.Spec.Action), "matched", then.Matched,
-			"done", then.Done, "skipped", then.SkippedCount(), "failed", then.Failed, "why", then.Why)
+		s.r.log.Info("operation "+then.State.String(), "operation_id", o.ID.String(), "action", string(o.Spec.Action),
+			"matched", then.Matched, "done", then.Done, "skipped", then.SkippedCount(), "failed", then.Failed, "why", then.Why)
 	}
 	return a, cmp.Or(err, lost)
 }

@@ -115,8 +115,8 @@ func TestOperationIsChangedWhileItWaits(t *testing.T) {
 		ctx := context.Background()
 		w.enqueue(specsOf(20, "a")...)
 		began := time.Now()
-		if done := w.waitUntilStopped(w.startOperation(OperationSpec{Action: task.Cancel, Filter: ready("a"), Rate: 10})); done.Done != 20 ||
-			time.Since(began) < 1900*time.Millisecond || time.Since(began) > 2300*time.Millisecond {
+		if done := w.waitUntilStopped(w.startOperation(OperationSpec{Action: task.Cancel, Filter: ready("a"), Rate: 10})); done.Done !=
+			20 || time.Since(began) < 1900*time.Millisecond || time.Since(began) > 2300*time.Millisecond {
 			t.Errorf("at a rate of 10 per second, 20 tasks took %v: %+v", time.Since(began), done.Tally)
 		}
 		w.enqueue(specsOf(20, "a")...)
@@ -168,7 +168,8 @@ func TestOperationRetriesSteps(t *testing.T) {
 		w.onStep.Store(&fails)
 		id := w.startOperation(OperationSpec{Action: task.Cancel, Filter: ready("a")})
 		w.pass(time.Minute)
-		if now := w.showOperation(id); now.State != OperationRunning || now.WaitsFor != "the shard has no leader" || tries < 15 || tries > 20 {
+		if now := w.showOperation(id); now.State != OperationRunning || now.WaitsFor != "the shard has no leader" ||
+			tries < 15 || tries > 20 {
 			t.Errorf("after %d tries the operation is %s and waits for %q", tries, now.State, now.WaitsFor)
 		}
 		w.onStep.Store(nil)
@@ -300,8 +301,8 @@ func TestOperationReturnsWithoutTheSystemShard(t *testing.T) {
 		w.pass(time.Minute)
 		if now := w.showOperation(id); now.Done != stepChunk || now.State != OperationRunning ||
 			now.WaitsFor != "the system shard did not answer in time" {
-			t.Errorf("before anybody can tell whether there is another shard, the operation is %s after %d tasks, and waits for %q", now.State,
-				now.Done, now.WaitsFor)
+			t.Errorf("before anybody can tell whether there is another shard, the operation is %s after %d tasks, and waits for %q",
+				now.State, now.Done, now.WaitsFor)
 		}
 		close(healSystem)
 		if done := w.waitUntilStopped(id); done.State.String() != "done" || done.Done != stepChunk+3 {
@@ -577,8 +578,8 @@ func TestReplayInAShardWithoutTheQueue(t *testing.T) {
 		step := uint64(0)
 		replay := func() (StepAnswer, error) {
 			step++
-			out, err := RunStep.Call(ctx, w, StepOrder{OnShard{one, ns}, StepCall{Operation: task.NewID(one, 1, 1), Step: step, Action: task.Replay,
-				Filter: Filter{States: []task.State{task.Cancelled}}, Count: 10}})
+			out, err := RunStep.Call(ctx, w, StepOrder{OnShard{one, ns}, StepCall{Operation: task.NewID(one, 1, 1), Step: step,
+				Action: task.Replay, Filter: Filter{States: []task.State{task.Cancelled}}, Count: 10}})
 			return out.Step, err
 		}
 		gone()

@@ -225,7 +225,9 @@ func TestMessageThatPanics(t *testing.T) {
 			w.pass(time.Hour)
 			r, err := w.replica(one)
 			w.must(err)
-			_, _, _ = change(context.Background(), r, func(*engine.Round) (struct{}, error) { panic("a round is dropped, and the term goes on") })
+			_, _, _ = change(context.Background(), r, func(*engine.Round) (struct{}, error) {
+				panic("a round is dropped, and the term goes on")
+			})
 		}
 		if n := tries.Load(); n < 16 || n > 20 { // 9 until the pause is an hour, and one for each of the others
 			t.Errorf("the message was sent %d times in ten hours", n)
@@ -411,7 +413,8 @@ func TestMessagesOfAQueueKeepTheirOrder(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, queue := range []string{"far", "third"} {
-			if !slices.IsSortedFunc(sent[queue], func(a, b task.ID) int { return bytes.Compare(a[:], b[:]) }) || len(sent[queue]) != 4*outboxChunk {
+			if !slices.IsSortedFunc(sent[queue], func(a, b task.ID) int { return bytes.Compare(a[:], b[:]) }) ||
+				len(sent[queue]) != 4*outboxChunk {
 				t.Errorf("%d messages for %q were sent, or not in order, want all %d once", len(sent[queue]), queue, 4*outboxChunk)
 			}
 		}

@@ -69,8 +69,8 @@ func TestWaitingClaimPassesExpiredTasks(t *testing.T) {
 		r, err := w.replica(one)
 		w.must(err)
 		queue := func(version uint64, paused bool) {
-			w.must(copyQueues(w.t.Context(), w.Broker, one, map[string]task.QueueConfig{"q": {Version: version, Settings: task.DefaultSettings(),
-				Paused: paused}}))
+			w.must(copyQueues(w.t.Context(), w.Broker, one, map[string]task.QueueConfig{"q": {Version: version,
+				Settings: task.DefaultSettings(), Paused: paused}}))
 		}
 		queue(8, true)
 		expiring := make([]task.Spec, 700)

@@ -33,7 +33,8 @@ func (w *world) requested(group task.ID) map[string]func(request task.ID) (task.
 			return got[0].ID, got[0].Err
 		},
 		"group": func(request task.ID) (task.ID, error) {
-			g := task.Group{Tasks: []task.Spec{{Queue: "a", Type: "member"}}, OnComplete: &task.Spec{Queue: "a", Type: "last"}, RequestID: request}
+			g := task.Group{Tasks: []task.Spec{{Queue: "a", Type: "member"}}, OnComplete: &task.Spec{Queue: "a", Type: "last"},
+				RequestID: request}
 			g.Fill()
 			made, _, err := w.MakeGroup(ctx, one, ns, g, []string{"a"})
 			if err != nil {

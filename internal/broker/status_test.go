@@ -36,7 +36,8 @@ func TestIdleQueues(t *testing.T) {
 		w.must(copyQueues(ctx, w.Broker, one, configs))
 		_, _, err := w.Enqueue(ctx, one, ns, specs)
 		w.must(err)
-		_, _, err = w.Claim(ctx, one, ClaimCall{Namespace: ns, Queues: []Share{{Queue: "taken"}}, Max: 1, MaxBytes: 1 << 20, Lease: time.Second},
+		_, _, err = w.Claim(ctx, one, ClaimCall{Namespace: ns, Queues: []Share{{Queue: "taken"}}, Max: 1, MaxBytes: 1 << 20,
+			Lease: time.Second},
 			0)
 		w.must(err)
 		w.pass(2 * time.Second) // it is ready again, and somebody asked a moment ago
@@ -88,11 +89,13 @@ func TestStatusBesideAShardThatHangs(t *testing.T) {
 			defer cancel()
 			all, err := w.QueueStatuses(ctx, 0)
 			if took := time.Since(at); err != nil || len(all) != 1 || all[0].Queue != well || !all[0].Examined || took >= verb.PartTime {
-				t.Errorf("while shard %d hangs, the queues are %+v, %v after %v, want %q in less than %v", hung, all, err, took, well, verb.PartTime)
+				t.Errorf("while shard %d hangs, the queues are %+v, %v after %v, want %q in less than %v", hung, all, err, took,
+					well, verb.PartTime)
 			}
 			at = time.Now()
 			if err := p.examine(context.Background()); !errors.Is(err, context.DeadlineExceeded) || time.Since(at) != shardTime {
-				t.Errorf("examining the queues of shard %d, which hangs: %v after %v, want an end after %v", hung, err, time.Since(at), shardTime)
+				t.Errorf("examining the queues of shard %d, which hangs: %v after %v, want an end after %v", hung, err,
+					time.Since(at), shardTime)
 			}
 			close(over)
 			if all, err = w.QueueStatuses(context.Background(), 0); err != nil || len(all) != 2 {
@@ -132,7 +135,8 @@ func TestIdleParts(t *testing.T) {
 			w.statusCache.last = &statusRead{terms: termsOf(w.Broker),
 				parts: []*part{{shard: one, all: []*QueueStatus{&c.a}}, {shard: two, all: []*QueueStatus{&c.b}}}}
 			unserved := func(noWorker bool) []QueueCount {
-				got, err := w.QueueCounts(context.Background(), CountsQuery{Namespace: ns, State: task.Ready, NoWorker: noWorker}, time.Minute)
+				got, err := w.QueueCounts(context.Background(), CountsQuery{Namespace: ns, State: task.Ready, NoWorker: noWorker},
+					time.Minute)
 				w.must(err)
 				return Unserved(SumCounts(got[0].Value, got[1].Value))
 			}
@@ -160,7 +164,8 @@ func TestNewDeadLetters(t *testing.T) {
 			t.Helper()
 			got := w.status(0)
 			if got.Dead != dead || got.NewDead != fresh || got.MoreNewDead {
-				t.Errorf("%s: %d dead letters, %d of them new (more: %v), want %d and %d", when, got.Dead, got.NewDead, got.MoreNewDead, dead, fresh)
+				t.Errorf("%s: %d dead letters, %d of them new (more: %v), want %d and %d", when, got.Dead, got.NewDead,
+					got.MoreNewDead, dead, fresh)
 			}
 		}
 		is("at first", 0, 0)
@@ -203,7 +208,8 @@ func TestStatusFollowsLeadership(t *testing.T) {
 		w.enqueue(task.Spec{Queue: "a"})
 		for _, terms := range []map[uint32]uint64{nil, {one: 99}, {one: 1, two: 1}} {
 			w.statusCache.at, w.statusCache.took = time.Now(), time.Minute
-			w.statusCache.last = &statusRead{terms: terms, parts: []*part{{shard: two, all: []*QueueStatus{{Namespace: ns, Queue: "a", Ready: 7}}}}}
+			w.statusCache.last = &statusRead{terms: terms,
+				parts: []*part{{shard: two, all: []*QueueStatus{{Namespace: ns, Queue: "a", Ready: 7}}}}}
 			got, err := w.NamespaceStatus(context.Background(), ns, time.Minute)
 			w.must(err)
 			if len(got) != 1 || got[0].Shard != one || got[0].Term != termsOf(w.Broker)[one] || got[0].Value.Ready != 1 {
@@ -236,8 +242,8 @@ func TestNamespaceAddsUp(t *testing.T) {
 			t.Errorf("NamespaceStatus adds the tasks up to %+v", got)
 		}
 		two := got
-		if two.Add(&got); len(two.Queues) != 3 || two.Scheduled != 2022 || two.Ready != 4044 || two.Claimed != 6066 || two.Retrying != 8088 ||
-			two.Dead != 10110 || two.Poisoned != 12132 || two.NewDead != 14154 || two.Apart != 6 ||
+		if two.Add(&got); len(two.Queues) != 3 || two.Scheduled != 2022 || two.Ready != 4044 || two.Claimed != 6066 ||
+			two.Retrying != 8088 || two.Dead != 10110 || two.Poisoned != 12132 || two.NewDead != 14154 || two.Apart != 6 ||
 			fmt.Sprint(two.Idle) != "[{b 40 false} {c 4000 false}]" || len(two.Busy) != 1 {
 			t.Errorf("the sum of two nodes is %+v", two)
 		}

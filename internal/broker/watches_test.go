@@ -67,14 +67,16 @@ func TestWatchesEndWithTheirClaims(t *testing.T) {
 			}
 			w.pass(time.Minute / 4)
 			if inShard, held := w.watchesLeft(first, second); inShard != 2 || held != 2 || len(lost) != 0 {
-				t.Errorf("%v: while it is held, the claim has %d watches in the shard, and %d in all, want 2; %d losses were reported", verb.Verb,
-					inShard, held, len(lost))
+				t.Errorf("%v: while it is held, the claim has %d watches in the shard, and %d in all, want 2; %d losses were reported",
+					verb.Verb, inShard, held, len(lost))
 			}
 			verb.Hold = hold(claimed)
 			w.must(w.settle(verb).Err)
 			w.pass(time.Second)
-			if inShard, held := w.watchesLeft(first, second); inShard != 0 || held != 0 || len(lost) != 1 || (<-lost).Reason != task.StaleCompleted {
-				t.Errorf("%v: after its end, the claim has %d watches in the shard, and %d in all, want none, and one report of its completion",
+			if inShard, held := w.watchesLeft(first, second); inShard != 0 || held != 0 || len(lost) != 1 ||
+				(<-lost).Reason != task.StaleCompleted {
+				t.Errorf("%v: after its end, the claim has %d watches in the shard, and %d in all, want none, and one report of "+
+					"its completion",
 					verb.Verb, inShard, held)
 			}
 			w.must(operateTask(context.Background(), w.Broker, Cancel, w.enqueue(task.Spec{Queue: "b"})[0])) // something else happens
@@ -108,7 +110,8 @@ func TestWatchesOfOneTask(t *testing.T) {
 			both.Go(func() { watch.Remove(now.ID, now.Token) })
 			both.Wait()
 			if inShard, held := w.watchesLeft(watch); inShard != 0 || held != 0 || watch.Add(hold(now)) {
-				t.Fatalf("after Close the claim has %d watches in the shard, and %d in all, want none, and none can be added", inShard, held)
+				t.Fatalf("after Close the claim has %d watches in the shard, and %d in all, want none, and none can be added", inShard,
+					held)
 			}
 		}
 	})

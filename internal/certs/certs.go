@@ -92,8 +92,8 @@ func newLeaf(authority Pair, now time.Time, days int, hosts []string, cert *x509
 	cert.NotBefore, cert.NotAfter = now.Add(-backdate), now.Add(time.Duration(days)*day)
 	cert.BasicConstraintsValid, cert.KeyUsage = true, x509.KeyUsageDigitalSignature
 	if cert.NotAfter.After(parent.NotAfter) {
-		return Pair{}, fmt.Errorf("certificate of %q, until %s, %w, until %s", cert.Subject.CommonName, cert.NotAfter.UTC().Format(time.DateOnly),
-			ErrOutlives, parent.NotAfter.UTC().Format(time.DateOnly))
+		return Pair{}, fmt.Errorf("certificate of %q, until %s, %w, until %s", cert.Subject.CommonName,
+			cert.NotAfter.UTC().Format(time.DateOnly), ErrOutlives, parent.NotAfter.UTC().Format(time.DateOnly))
 	}
 	for _, host := range hosts {
 		if err := CheckHost(host); err != nil {

@@ -74,7 +74,8 @@ func TestKeepServer(t *testing.T) {
 		t.Errorf("the directory holds %v, %v", left, err)
 	}
 	at = at.Add(1000 * day)
-	if _, _, err := KeepServer(dir, at, hosts); err == nil || !strings.Contains(err.Error(), "ca.crt is valid until 2035-12-31: remove it") {
+	if _, _, err := KeepServer(dir, at, hosts); err == nil || !strings.Contains(err.Error(),
+		"ca.crt is valid until 2035-12-31: remove it") {
 		t.Errorf("after the end of the authority: %v", err)
 	}
 }

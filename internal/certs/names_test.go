@@ -40,13 +40,15 @@ func TestNames(t *testing.T) {
 	}{
 		"all kinds": {&x509.Certificate{Subject: pkix.Name{CommonName: "billing", Organization: []string{"Example, Inc."}},
 			URIs: []*url.URL{spiffe}, DNSNames: []string{"Billing.Example.com"}, EmailAddresses: []string{"ops@example.com"}},
-			[]string{"uri:spiffe://example.com/billing", "dns:billing.example.com", "email:ops@example.com", `subject:CN=billing,O=Example\, Inc.`}},
+			[]string{"uri:spiffe://example.com/billing", "dns:billing.example.com", "email:ops@example.com",
+				`subject:CN=billing,O=Example\, Inc.`}},
 		"no subject": {&x509.Certificate{URIs: []*url.URL{spiffe}}, []string{"uri:spiffe://example.com/billing"}},
 		"two common names": {&x509.Certificate{Subject: pkix.Name{ExtraNames: []pkix.AttributeTypeAndValue{cn("admin"), cn("guest")}}},
 			[]string{"subject:CN=guest,CN=admin"}},
-		"a comma in a name": {&x509.Certificate{Subject: pkix.Name{CommonName: "admin,O=Example"}}, []string{`subject:CN=admin\,O=Example`}},
-		"a line in a name":  {&x509.Certificate{Subject: pkix.Name{CommonName: "admin\nlevel=INFO"}}, nil},
-		"a long name":       {&x509.Certificate{Subject: pkix.Name{CommonName: strings.Repeat("a", LongestName)}}, nil},
+		"a comma in a name": {&x509.Certificate{Subject: pkix.Name{CommonName: "admin,O=Example"}},
+			[]string{`subject:CN=admin\,O=Example`}},
+		"a line in a name": {&x509.Certificate{Subject: pkix.Name{CommonName: "admin\nlevel=INFO"}}, nil},
+		"a long name":      {&x509.Certificate{Subject: pkix.Name{CommonName: strings.Repeat("a", LongestName)}}, nil},
 	} {
 		if got := Names(issue(t, ca, c.cert)); !slices.Equal(got, c.want) {
 			t.Errorf("%s: Names = %q, want %q", what, got, c.want)

@@ -197,8 +197,8 @@ func Revoke(authority Pair, now time.Time, revoked []*x509.Certificate) (file []
 			return nil, fmt.Errorf("the certificate of %q was not made by this authority", c.Subject.CommonName)
 		}
 		if !slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageClientAuth) {
-			return nil, fmt.Errorf("the certificate of %q is a server's, and clients read no lists of revoked certificates: replace it, or "+
-				"its authority", c.Subject.CommonName)
+			return nil, fmt.Errorf("the certificate of %q is a server's, and clients read no lists of revoked certificates: "+
+				"replace it, or its authority", c.Subject.CommonName)
 		}
 		add(x509.RevocationListEntry{SerialNumber: c.SerialNumber, RevocationTime: now.UTC()})
 	}

@@ -91,7 +91,8 @@ func TestRevoke(t *testing.T) {
 		t.Fatal(err)
 	}
 	//lint:ignore SA1019 a list without a number, as other programs write it
-	unnumbered, err := parent.CreateCRL(rand.Reader, key, []pkix.RevokedCertificate{{SerialNumber: of[2].SerialNumber, RevocationTime: now}},
+	unnumbered, err := parent.CreateCRL(rand.Reader, key, []pkix.RevokedCertificate{{SerialNumber: of[2].SerialNumber,
+		RevocationTime: now}},
 		now, now.Add(day))
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +122,8 @@ func TestRevoke(t *testing.T) {
 // An intermediate that was revoked certifies nobody.
 func TestRevokedIntermediate(t *testing.T) {
 	root, err := sign(&x509.Certificate{SerialNumber: big.NewInt(7), Subject: pkix.Name{CommonName: "root"}, NotBefore: now,
-		NotAfter: now.Add(100 * day), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign}, nil, nil)
+		NotAfter: now.Add(100 * day), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign}, nil,
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,8 +144,9 @@ func TestRevokedIntermediate(t *testing.T) {
 	if err := trusting(t, root.Cert).Verify(chain, x509.ExtKeyUsageClientAuth, now); err != nil {
 		t.Error(err)
 	}
-	list, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: now, NextUpdate: now.Add(day),
-		RevokedCertificateEntries: []x509.RevocationListEntry{{SerialNumber: big.NewInt(8), RevocationTime: now}}}, parent, key)
+	list, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: now,
+		NextUpdate: now.Add(day), RevokedCertificateEntries: []x509.RevocationListEntry{{SerialNumber: big.NewInt(8),
+			RevocationTime: now}}}, parent, key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +198,8 @@ func TestLists(t *testing.T) {
 		"a list without its beginning": {slices.Concat(ca.Cert, []byte("-----BEGIN X50")), "damaged or cut off"},
 		"a list without its own line":  {slices.Concat(bytes.TrimSpace(ca.Cert), plain), "on a line of its own"},
 		"a list that is not PEM":       {slices.Concat(ca.Cert, der.Bytes), "bytes that are not text"},
-		"a list of another name":       {slices.Concat(ca.Cert, pem.EncodeToMemory(&pem.Block{Type: "CRL", Bytes: der.Bytes})), `a block "CRL"`},
+		"a list of another name": {slices.Concat(ca.Cert, pem.EncodeToMemory(&pem.Block{Type: "CRL", Bytes: der.Bytes})),
+			`a block "CRL"`},
 		"a damaged list": {slices.Concat(ca.Cert, pem.EncodeToMemory(&pem.Block{Type: blockRevoked, Bytes: []byte("x")})),
 			"list of revoked certificates"},
 		"a damaged certificate": {slices.Concat(ca.Cert, pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: []byte("x")})),

@@ -50,7 +50,8 @@ func TestNamespaces(t *testing.T) {
 				func() error { _, err := c.Tokens.Revoke(bg, newToken("team", "ci")); return err }},
 		} {
 			must(t, fill.fill())
-			if _, err := c.Namespaces.Remove(bg, boss, "team"); !errors.Is(err, task.ErrWrongState) || !strings.Contains(err.Error(), what) {
+			if _, err := c.Namespaces.Remove(bg, boss, "team"); !errors.Is(err, task.ErrWrongState) ||
+				!strings.Contains(err.Error(), what) {
 				t.Errorf("removing a namespace that has %s: %v, want ErrWrongState", what, err)
 			}
 			must(t, fill.empty())
@@ -141,7 +142,8 @@ func TestAccessIsCopiedAndConfirmed(t *testing.T) {
 		gone, err := c.Tokens.Revoke(bg, newToken("default", "ci"))
 		must(t, err)
 		began = time.Now()
-		if behind, err := c.Copies.Confirm(bg, gone.Version); err != nil || fmt.Sprint(behind) != "[n1]" || time.Since(began) != confirmTime {
+		if behind, err := c.Copies.Confirm(bg, gone.Version); err != nil || fmt.Sprint(behind) != "[n1]" ||
+			time.Since(began) != confirmTime {
 			t.Errorf("without a follower: Confirm = %v, %v after %v, want [n1] after its full wait", behind, err, time.Since(began))
 		}
 		pass(aliveFor)

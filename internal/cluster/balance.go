@@ -69,7 +69,8 @@ func shareLeaders(members []Member, shards []shardState) Step {
 			if id == s.Leader {
 				leads[to]++
 			} else if s.settled() && (s.Preferred == 0 || s.Preferred != from) {
-				moves[from] = append(moves[from], Step{Kind: TransferLeader, Shard: s.ID, Replica: id, Why: "to balance leaders across nodes"})
+				moves[from] = append(moves[from], Step{Kind: TransferLeader, Shard: s.ID, Replica: id,
+					Why: "to balance leaders across nodes"})
 			}
 		}
 	}

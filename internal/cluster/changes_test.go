@@ -87,7 +87,8 @@ func TestChangesWait(t *testing.T) {
 			}
 		})
 		if d := poll(t, c, at, time.Hour); d.Version != at || time.Since(began) != maxWait {
-			t.Errorf("a poll without changes returned version %d after %v, want the same version after maxWait", d.Version, time.Since(began))
+			t.Errorf("a poll without changes returned version %d after %v, want the same version after maxWait",
+				d.Version, time.Since(began))
 		}
 		var wg sync.WaitGroup
 		began = time.Now()
@@ -161,7 +162,8 @@ func TestChangesAreForgotten(t *testing.T) {
 			t.Errorf("a copy that is %d versions behind got %s, want everything", 3*system.ChangeLogSize, got.brief())
 		}
 		last := w.State.Applied().Index
-		if got := poll(t, c, last-system.ChangeLogSize/2, 0).brief(); got != fmt.Sprintf("[a%d] all false map false", 3*system.ChangeLogSize) {
+		if got := poll(t, c, last-system.ChangeLogSize/2, 0).brief(); got != fmt.Sprintf("[a%d] all false map false",
+			3*system.ChangeLogSize) {
 			t.Errorf("a copy that is slightly behind got %s", got)
 		}
 	})
@@ -289,7 +291,8 @@ func TestFollowIsPatient(t *testing.T) {
 		ctx, cancel := context.WithTimeout(bg, time.Minute)
 		defer cancel()
 		polls := 0
-		NewCopy(nil).Follow(ctx, func(context.Context, uint64, time.Duration) (Delta, error) { polls++; return Delta{}, nil }, func(time.Time) {})
+		NewCopy(nil).Follow(ctx, func(context.Context, uint64, time.Duration) (Delta, error) { polls++; return Delta{}, nil },
+			func(time.Time) {})
 		if polls > 80 {
 			t.Errorf("%d polls in a minute, want at most 80", polls)
 		}

@@ -26,7 +26,8 @@ func TestOnlyTheLeaderAnswers(t *testing.T) {
 		_, errJoin := c.Placement.Join(bg, joinOf("n2", 1))
 		_, errChanges := c.Copies.Changes(bg, 0, Report{Node: 1}, time.Second)
 		_, errOverview := c.Placement.Overview(bg)
-		for i, err := range []error{errs, errPut, errPlace, errJoin, errChanges, errOverview, c.Queues.DropQueue(bg, nobody, "default", "a"),
+		for i, err := range []error{errs, errPut, errPlace, errJoin, errChanges, errOverview, c.Queues.DropQueue(bg,
+			nobody, "default", "a"),
 			c.Placement.Drain(bg, nobody, "n1")} {
 			if !errors.Is(err, systemtest.ErrNotLeader) {
 				t.Errorf("call %d: %v, want ErrNotLeader", i, err)

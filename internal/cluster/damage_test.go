@@ -123,8 +123,8 @@ var damageCalls = map[string]func(c *Control) error{
 		return err
 	},
 	"add marker": func(c *Control) error {
-		_, err := c.Markers.Add(bg, markers.Call{By: boss, Marker: markers.Marker{ID: task.NewID(0, 2, 0), Namespace: ns, Kind: markers.Deploy,
-			Title: "v2"}})
+		_, err := c.Markers.Add(bg, markers.Call{By: boss, Marker: markers.Marker{ID: task.NewID(0, 2, 0), Namespace: ns,
+			Kind: markers.Deploy, Title: "v2"}})
 		return err
 	},
 	"remove marker": func(c *Control) error {
@@ -156,7 +156,8 @@ func TestUnreadableRows(t *testing.T) {
 		{[]byte{system.EndedTable}, "changes, end session"},
 		{append([]byte{system.NamespaceTable}, team...), "changes, add team, add namespace, namespaces, quotas, name new"},
 		{system.Key(system.CronTable, ns, "s"), "schedule, name, forget"},
-		{system.Key(system.HookTable, ns, "h"), "webhook, webhooks, pause webhook, resume webhook, remove webhook, add webhook, notifications"},
+		{system.Key(system.HookTable, ns, "h"), "webhook, webhooks, pause webhook, resume webhook, remove webhook, add webhook, " +
+			"notifications"},
 		{system.Key(system.WebhookStatusTable, ns, "h"), "webhook, webhooks, pause webhook, resume webhook, remove webhook"},
 		{[]byte{system.SeenTable}, "notifications"},
 		{[]byte{system.MarkerTable}, "markers"},

@@ -248,8 +248,8 @@ func (s Step) String() string {
 	case AddReplica:
 		return fmt.Sprintf("%s: %s on node %d", shardText(s.Shard), s.Kind, s.Node)
 	case ChangeVoters:
-		return fmt.Sprintf("%s: %s: promote %s, demote %s, remove %s", shardText(s.Shard), s.Kind, ids(s.Change.Promote), ids(s.Change.Demote),
-			ids(s.Change.Remove))
+		return fmt.Sprintf("%s: %s: promote %s, demote %s, remove %s", shardText(s.Shard), s.Kind, ids(s.Change.Promote),
+			ids(s.Change.Demote), ids(s.Change.Remove))
 	}
 	return fmt.Sprintf("%s: %s %s", shardText(s.Shard), s.Kind, replicaName(s.Replica))
 }

@@ -176,8 +176,8 @@ func (e *engines) CopyQueues(ctx context.Context, shard uint32, ns string, _ uin
 		return nil
 	}
 	c := configs["a"]
-	return e.call(ctx, fmt.Sprint("copy ", c.Version, " moved ", c.Moved, " limits ", c.Settings.MaxRunning, c.Settings.MaxLength), shard, put,
-		put)
+	return e.call(ctx, fmt.Sprint("copy ", c.Version, " moved ", c.Moved, " limits ", c.Settings.MaxRunning, c.Settings.MaxLength), shard,
+		put, put)
 }
 
 func (e *engines) DropQueue(ctx context.Context, shard uint32, ns, name string, version uint64) error {
@@ -622,10 +622,11 @@ func limitsModel(t *testing.T, w *world, seed uint64, all *modelCounts) {
 	}
 	m.calls.Wait()
 	e.onShare = nil
-	everyShardProgresses(t, e, func(running, length int64) bool { return putLimits(w.leader.control, running, length) == nil }, func() error {
-		_, err := w.leader.control.Queues.Spread(bg, task.Author{}, "default", "a", queues.SpreadTarget{Parts: modelShards})
-		return err
-	})
+	everyShardProgresses(t, e, func(running, length int64) bool { return putLimits(w.leader.control, running, length) == nil },
+		func() error {
+			_, err := w.leader.control.Queues.Spread(bg, task.Author{}, "default", "a", queues.SpreadTarget{Parts: modelShards})
+			return err
+		})
 }
 
 // begin lets tasks begin in a shard.
@@ -649,7 +650,8 @@ func (m *limitsRun) accept(step int, shard uint32, all *modelCounts) {
 	}
 	if _, after := m.e.sum(); after > before {
 		if all.accepted++; after > m.limits.now().Backlog {
-			m.t.Fatalf("step %d: %d tasks wait, and one more was accepted in shard %d, want at most %d", step, before, shard, m.limits.now().Backlog)
+			m.t.Fatalf("step %d: %d tasks wait, and one more was accepted in shard %d, want at most %d", step, before, shard,
+				m.limits.now().Backlog)
 		}
 	}
 }
@@ -703,8 +705,8 @@ func (m *limitsRun) checkRow(step int) {
 				may = own
 			}
 			if *limit != task.NoLimit && max(may, uses) > allowed {
-				m.t.Fatalf("step %d: shard %d may use %d and uses %d of %s, and the row allows %d", step, shard, may, uses, task.ShareQuotas[f],
-					allowed)
+				m.t.Fatalf("step %d: shard %d may use %d and uses %d of %s, and the row allows %d", step, shard, may, uses,
+					task.ShareQuotas[f], allowed)
 			}
 		}
 	}
@@ -918,7 +920,8 @@ func TestLimitLoweredWithoutAShard(t *testing.T) {
 			e.toggle(1)
 			pass(time.Minute)
 			if first, second := e.space(1).Share.Running, e.space(2).Share.Running; second == 0 || first+second != 7 {
-				t.Errorf("deleted: %t: a minute after the first shard is back, the shards may run %d and %d of 7 tasks", deleted, first, second)
+				t.Errorf("deleted: %t: a minute after the first shard is back, the shards may run %d and %d of 7 tasks",
+					deleted, first, second)
 			}
 		})
 	}

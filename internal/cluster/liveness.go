@@ -146,6 +146,7 @@ func (l *liveness) overview(n Node) NodeOverview {
 	defer l.mu.Unlock()
 	h, ok := l.heard[n.Number]
 	now := time.Now()
-	return NodeOverview{Node: n, Alive: ok && silent < aliveFor, Reported: ok, Silent: silent, Report: h.Report, Starts: l.startsOf(n.Number,
-		now), Proof: l.probationOf(n.Number, now)}
+	return NodeOverview{Node: n, Alive: ok && silent < aliveFor, Reported: ok, Silent: silent, Report: h.Report,
+		Starts: l.startsOf(n.Number,
+			now), Proof: l.probationOf(n.Number, now)}
 }

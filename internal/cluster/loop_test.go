@@ -258,7 +258,8 @@ func TestChangeOfVotersAndRemoval(t *testing.T) {
 		must(t, c.Placement.beginChange(bg, planned, 1))
 		is(t, c.Placement.Remove(bg, nobody, "n2", true), task.ErrUnavailable, "not known now who votes")
 		c.Placement.observations.changeDone(1)
-		is(t, c.Placement.Remove(bg, nobody, "n2", true), task.ErrUnavailable, "not known now who votes") // until the shard was observed again
+		// until the shard was observed again
+		is(t, c.Placement.Remove(bg, nobody, "n2", true), task.ErrUnavailable, "not known now who votes")
 		pass(time.Millisecond)
 		saw(c, 1, []uint64{1})
 		must(t, c.Placement.Remove(bg, nobody, "n2", true))

@@ -59,7 +59,8 @@ func (o *Overview) clock(n *NodeOverview) (p Problem, amiss bool) {
 	}
 	switch {
 	case len(o.Nodes) != 2:
-		p.Text = fmt.Sprintf("the clock of node %s is %s %s those of most nodes: it leads no shard until the clock is right", n.Name, apart, side)
+		p.Text = fmt.Sprintf("the clock of node %s is %s %s those of most nodes: it leads no shard until the clock is right",
+			n.Name, apart, side)
 	case n != &o.Nodes[0] && o.Nodes[0].Alive && o.Nodes[0].Report.ClockOffset.Abs() > MaxClockOffset:
 		return p, false
 	default:
@@ -67,8 +68,8 @@ func (o *Overview) clock(n *NodeOverview) (p Problem, amiss bool) {
 		if n == other {
 			other = &o.Nodes[1]
 		}
-		p.Text = fmt.Sprintf("the clock of node %s is %s %s that of node %s, and with only two nodes there is no telling which is wrong", n.Name,
-			apart, side, other.Name)
+		p.Text = fmt.Sprintf("the clock of node %s is %s %s that of node %s, and with only two nodes there is no telling which is wrong",
+			n.Name, apart, side, other.Name)
 	}
 	return p, true
 }
@@ -79,16 +80,16 @@ func DiskProblem(n *NodeOverview) (p Problem, amiss bool) {
 	free := humanize.Bytes(r.DiskFree)
 	switch {
 	case r.DiskShort && r.DiskFree >= r.MinFree:
-		p.Text = fmt.Sprintf("the disk of node %s has %s free, and had less than %s (--min-free): other nodes lead its shards until it has had "+
-			"a quarter more free for a while",
+		p.Text = fmt.Sprintf("the disk of node %s has %s free, and had less than %s (--min-free): other nodes lead its shards "+
+			"until it has had a quarter more free for a while",
 			n.Name, free, humanize.Bytes(r.MinFree))
 	case r.DiskShort && len(n.Leads) > 0:
-		p.Text = fmt.Sprintf("the disk of node %s has %s free, less than %s (--min-free): new tasks are refused in the shards that it leads "+
-			"(%s) until a node with room leads them",
+		p.Text = fmt.Sprintf("the disk of node %s has %s free, less than %s (--min-free): new tasks are refused in the shards "+
+			"that it leads (%s) until a node with room leads them",
 			n.Name, free, humanize.Bytes(r.MinFree), shardsText(n.Leads))
 	case r.DiskShort:
-		p.Text = fmt.Sprintf("the disk of node %s has %s free, less than %s (--min-free): it leads no shard, since it takes no new tasks", n.Name,
-			free, humanize.Bytes(r.MinFree))
+		p.Text = fmt.Sprintf("the disk of node %s has %s free, less than %s (--min-free): it leads no shard, since it takes no new tasks",
+			n.Name, free, humanize.Bytes(r.MinFree))
 	case float64(r.DiskFree) < float64(r.DiskTotal)*lowDisk:
 		return Problem{Kind: DiskLow, Value: float64(r.DiskFree), Text: fmt.Sprintf("the disk of node %s has %s of %s free", n.Name, free,
 			humanize.Bytes(r.DiskTotal))}, true
@@ -117,7 +118,8 @@ func noRoom(n *NodeOverview) (p Problem, amiss bool) {
 }
 
 func slowDisk(n *NodeOverview) (p Problem, amiss bool) {
-	return Problem{Kind: DiskSlow, Text: fmt.Sprintf("the disk of node %s is much slower than those of other nodes: it gets no shards to lead",
+	return Problem{Kind: DiskSlow, Text: fmt.Sprintf("the disk of node %s is much slower than those of other nodes: it gets no "+
+		"shards to lead",
 		n.Name)}, n.Report.SlowDisk
 }
 

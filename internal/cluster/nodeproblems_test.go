@@ -53,16 +53,16 @@ func TestProblemsOfNodes(t *testing.T) {
 			n.Alive, n.Silent, n.Report.ClockOffset = false, time.Minute,
 				-time.Minute
 		}), node("n2", off(time.Minute))},
-			"no answer from node n1, last heard from 1m0s ago | the clock of node n2 is 1m0s ahead of that of node n1, and with only two nodes " +
-				"there is no telling which is wrong"},
+			"no answer from node n1, last heard from 1m0s ago | the clock of node n2 is 1m0s ahead of that of node n1, and with " +
+				"only two nodes there is no telling which is wrong"},
 		{"a leader's disk is below its bound", []NodeOverview{node("n1", short(256*mib-1, 0, 2)), n2, n3},
-			"the disk of node n1 has 255.9MiB free, less than 256MiB (--min-free): new tasks are refused in the shards that it leads (shards 0, " +
-				"2) until a node with room leads them"},
+			"the disk of node n1 has 255.9MiB free, less than 256MiB (--min-free): new tasks are refused in the shards that it " +
+				"leads (shards 0, 2) until a node with room leads them"},
 		{"one that leads nothing", []NodeOverview{n1, node("n2", short(100*mib)), n3},
 			"the disk of node n2 has 100MiB free, less than 256MiB (--min-free): it leads no shard, since it takes no new tasks"},
 		{"one that has a little room again", []NodeOverview{n1, node("n2", short(256*mib)), n3},
-			"the disk of node n2 has 256MiB free, and had less than 256MiB (--min-free): other nodes lead its shards until it has had a quarter " +
-				"more free for a while"},
+			"the disk of node n2 has 256MiB free, and had less than 256MiB (--min-free): other nodes lead its shards until it has " +
+				"had a quarter more free for a while"},
 		{"a disk is nearly full", []NodeOverview{n1, node("n2", func(n *NodeOverview) { n.Report.DiskFree = 10*gib - 1 }), n3},
 			"the disk of node n2 has 9.9GiB of 100GiB free"},
 		{"a disk is not", []NodeOverview{n1, node("n2", func(n *NodeOverview) { n.Report.DiskFree = 10 * gib }), n3}, ""},
@@ -70,11 +70,14 @@ func TestProblemsOfNodes(t *testing.T) {
 		{"a state does not fit", []NodeOverview{n1, node("n2", func(n *NodeOverview) {
 			n.Report.NoRoom = []NoRoom{{Shard: 1, Bytes: 60 * gib}, {Shard: 3, Bytes: 70 * gib}}
 		}), n3},
-			"the disk of node n2 has 50GiB free, too little to fill its replicas (shards 1, 3): the largest takes 70GiB, and 256MiB must stay " +
-				"free (--min-free)"},
+			"the disk of node n2 has 50GiB free, too little to fill its replicas (shards 1, 3): the largest takes 70GiB, and " +
+				"256MiB must stay free (--min-free)"},
 		{"a disk is slow", []NodeOverview{n1, node("n2", func(n *NodeOverview) { n.Report.SlowDisk = true }), n3},
 			"the disk of node n2 is much slower than those of other nodes: it gets no shards to lead"},
-		{"a node starts again and again", []NodeOverview{n1, n2, node("n3", func(n *NodeOverview) { n.Starts, n.Proof = 3, 90*time.Second })},
+		{"a node starts again and again", []NodeOverview{n1, n2, node("n3", func(n *NodeOverview) {
+			n.Starts, n.Proof = 3,
+				90*time.Second
+		})},
 			"node n3 has started 3 times within 10m: it gets no shards to lead until it has run for 1m30s"},
 		{"it has run for long enough", []NodeOverview{n1, n2, node("n3", func(n *NodeOverview) { n.Starts = 3 })}, ""},
 		{"certificates last", []NodeOverview{node("n1", left("peer", 30*day, "server", 31*day)), n2, n3}, ""},
@@ -91,7 +94,8 @@ func TestProblemsOfNodes(t *testing.T) {
 		{"one has expired", []NodeOverview{node("n1", left("server", 0, "peer", day))},
 			"the server certificate (--tls-cert) of node n1 has expired"},
 		{"everything at once, before it went", []NodeOverview{n1, n2, node("n3", func(n *NodeOverview) {
-			n.Alive, n.Silent, n.Proof, n.Report = false, time.Minute, time.Minute, Report{ClockOffset: time.Hour, DiskShort: true, SlowDisk: true}
+			n.Alive, n.Silent, n.Proof, n.Report = false, time.Minute, time.Minute, Report{ClockOffset: time.Hour,
+				DiskShort: true, SlowDisk: true}
 		})}, "no answer from node n3, last heard from 1m0s ago"},
 	} {
 		o := Overview{Settings: system.Settings{Replication: 3}, Nodes: c.nodes}

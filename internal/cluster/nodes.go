@@ -442,8 +442,8 @@ func (p *Placement) checkLoss(m *Map, n Node) error {
 		}
 		status, ok := p.observations.certainStatus(s.ID)
 		if !ok {
-			return task.Unavailable(time.Second, "node %q holds a replica of %s, and it is not known now who votes there: it may be needed; try "+
-				"again in a few seconds",
+			return task.Unavailable(time.Second, "node %q holds a replica of %s, and it is not known now who votes there: it may be "+
+				"needed; try again in a few seconds",
 				n.Name, shardText(s.ID))
 		}
 		if !slices.Contains(status.Voters, r.ID) && !slices.Contains(status.VotersOutgoing, r.ID) {
@@ -455,7 +455,8 @@ func (p *Placement) checkLoss(m *Map, n Node) error {
 			return id == r.ID || !known || at.State == Removed
 		})
 		if live := status.live(rest); 2*live <= len(status.Voters) {
-			return system.WrongState("node %q can't be removed: only %d others of the %d voters of %s answer, and the shard would lose its majority",
+			return system.WrongState("node %q can't be removed: only %d others of the %d voters of %s answer, and the shard would lose "+
+				"its majority",
 				n.Name, live, len(status.Voters), shardText(s.ID))
 		}
 		if len(status.VotersOutgoing) > 0 {

@@ -65,8 +65,9 @@ func TestFound(t *testing.T) {
 		at := w.State.Applied().Index
 		w.open(5) // is a no-op
 		m := mapOf(t, w.leader.control)
-		if w.State.Applied().Index != at || len(m.Nodes) != 1 || len(m.Shards) != 3 || m.Settings != (system.Settings{Replication: 3, Level: 1,
-			NextNode: 2, DataShards: 2}) {
+		if w.State.Applied().Index != at || len(m.Nodes) != 1 || len(m.Shards) != 3 ||
+			m.Settings != (system.Settings{Replication: 3, Level: 1,
+				NextNode: 2, DataShards: 2}) {
 			t.Errorf("after Found the map is %+v", m)
 		}
 		s, _ := m.Shard(2)
@@ -83,7 +84,8 @@ func TestFormingKeepsQueues(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		at := w.State.Applied()
 		tx := w.State.Begin(at.Time+1, at.Index+1)
-		q := queues.Queue{Namespace: "default", Name: "old", Shard: 1, Config: task.QueueConfig{Version: 3, Settings: task.DefaultSettings()}}
+		q := queues.Queue{Namespace: "default", Name: "old", Shard: 1, Config: task.QueueConfig{Version: 3,
+			Settings: task.DefaultSettings()}}
 		row := fmt.Appendf([]byte{1}, `{"shard":1,"config":%q,"slots":{"later":[1]}}`, base64Of(q.Config.Encode()))
 		tx.Set([]byte("qdefault\x00old"), row)
 		must(t, w.State.Apply(storePosition(at.Index+1), tx.Seal(nil)))
@@ -412,7 +414,8 @@ func TestSettings(t *testing.T) {
 		if s := mapOf(t, c).Settings; s.Replication != 5 {
 			t.Errorf("the settings are %+v, want replication 5", s)
 		}
-		_, err := c.Placement.Hello(bg, Presence{Number: 1, PeerAddress: "n1:1", APIAddress: "n1:2", Version: "v2", MinLevel: 1, MaxLevel: 2})
+		_, err := c.Placement.Hello(bg, Presence{Number: 1, PeerAddress: "n1:1", APIAddress: "n1:2", Version: "v2",
+			MinLevel: 1, MaxLevel: 2})
 		must(t, err)
 		if level, err := c.Placement.RaiseLevel(bg, nobody); err != nil || level != 2 {
 			t.Errorf("RaiseLevel = %d, %v, want 2", level, err)
@@ -500,7 +503,8 @@ func BenchmarkMap(b *testing.B) {
 	_, err := system.Update(bg, c.shard, func(tx *store.Tx) (struct{}, error) {
 		c.Placement.setSettings(tx, system.Settings{DataShards: 64})
 		for n := range uint32(8) {
-			c.Placement.setNode(tx, Node{Number: n + 1, Name: fmt.Sprintf("n%d", n+1), PeerAddress: "10.0.0.1:7296", APIAddress: "10.0.0.1:7295"})
+			c.Placement.setNode(tx, Node{Number: n + 1, Name: fmt.Sprintf("n%d", n+1), PeerAddress: "10.0.0.1:7296",
+				APIAddress: "10.0.0.1:7295"})
 		}
 		for id := range uint32(65) {
 			s := Shard{ID: id}

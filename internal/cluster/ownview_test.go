@@ -49,8 +49,8 @@ func TestOwnView(t *testing.T) {
 		{"a moment ago", []Report{report(1, false, false, false)}, 0, "[] [] []",
 			"no answer from node n2 | no answer from node n3 | shards 0-2: no leader answers"},
 		{"two of three, one shard has a leader", []Report{report(1, false, false, false), report(3, false, true, false)},
-			time.Minute, "[] [] [1]", "no answer from node n2 for at least 1m0s | shards 0, 2: no leader answers | shard 1: 2 of 3 replicas " +
-				"answer; no answer from node n2"},
+			time.Minute, "[] [] [1]", "no answer from node n2 for at least 1m0s | shards 0, 2: no leader answers | shard 1: 2 " +
+				"of 3 replicas answer; no answer from node n2"},
 	} {
 		reports := map[uint32]Report{}
 		for _, r := range c.reports {
@@ -98,7 +98,8 @@ func TestLookIsNewerThanTheLeader(t *testing.T) {
 	replica := func(node uint32) uint64 { return ReplicaID(1, node) }
 	row := Shard{ID: 1, Replicas: []Replica{{ID: replica(1), Node: 1}, {ID: replica(2), Node: 2}, {ID: replica(3), Node: 3}}}
 	report := func(node, leader uint32, term uint64) Report {
-		return Report{Node: node, DiskFree: 5, Shards: []ShardReport{{Shard: 1, Leader: replica(leader), Term: term, Applied: 90 + uint64(node)}}}
+		return Report{Node: node, DiskFree: 5, Shards: []ShardReport{{Shard: 1, Leader: replica(leader), Term: term,
+			Applied: 90 + uint64(node)}}}
 	}
 	for _, c := range []struct {
 		name    string
@@ -113,7 +114,8 @@ func TestLookIsNewerThanTheLeader(t *testing.T) {
 		{"all is well", [3]time.Duration{}, [3]bool{true, true, true}, []Report{report(1, 1, 7), report(2, 1, 7), report(3, 1, 7)},
 			"[true true true]", 1, "[true true true]", ""},
 		{"a node has just died", [3]time.Duration{0, 0, time.Second}, [3]bool{true, true, true}, []Report{report(1, 1, 7), report(2, 1, 7)},
-			"[true true false]", 1, "[true true false]", "no answer from node n3, last heard from 1s ago | shard 1: 2 of 3 replicas answer; no " +
+			"[true true false]", 1, "[true true false]",
+			"no answer from node n3, last heard from 1s ago | shard 1: 2 of 3 replicas answer; no " +
 				"answer from node n3"},
 		{"the leader is new, and has heard from none", [3]time.Duration{}, [3]bool{true, false, false}, []Report{report(1, 1, 7),
 			report(2, 1, 7), report(3, 1, 7)},
@@ -122,10 +124,12 @@ func TestLookIsNewerThanTheLeader(t *testing.T) {
 			report(2, 1, 7), report(3, 1, 6)},
 			"[true true true]", 1, "[true true false]", "shard 1: 2 of 3 replicas answer; no answer from node n3"},
 		{"another leads since", [3]time.Duration{2 * time.Second}, [3]bool{true, true, true}, []Report{report(2, 2, 8), report(3, 2, 8)},
-			"[false true true]", 2, "[false true true]", "no answer from node n1, last heard from 2s ago | shard 1: 2 of 3 replicas answer; no " +
+			"[false true true]", 2, "[false true true]",
+			"no answer from node n1, last heard from 2s ago | shard 1: 2 of 3 replicas answer; no " +
 				"answer from node n1"},
-		{"the leader has died, and there is no other", [3]time.Duration{}, [3]bool{true, true, true}, []Report{report(2, 1, 7), report(3, 1, 7)},
-			"[false true true]", 0, "[false true true]", "no answer from node n1, last heard from 0s ago | shard 1: no leader answers"},
+		{"the leader has died, and there is no other", [3]time.Duration{}, [3]bool{true, true, true},
+			[]Report{report(2, 1, 7), report(3, 1, 7)}, "[false true true]", 0, "[false true true]",
+			"no answer from node n1, last heard from 0s ago | shard 1: no leader answers"},
 		{"a node is cut off from the leader of the system shard", [3]time.Duration{0, aliveFor, 0}, [3]bool{true, true, true},
 			[]Report{report(1, 1, 7), report(2, 1, 7), report(3, 1, 7)}, "[true false true]", 1, "[true true true]",
 			"no report from node n2 for 10s: it answers, but the leader of the system shard does not hear from it"},
@@ -160,8 +164,8 @@ func TestLookIsNewerThanTheLeader(t *testing.T) {
 		}
 		if fmt.Sprint(alive) != c.alive || fmt.Sprint(answer) != c.answer || NodeOf(o.Shards[0].Leader) != c.leader ||
 			o.Shards[0].LastStep != "a step" || strings.Join(got, " | ") != c.want {
-			t.Errorf("%s: alive %v, shard %+v, problems %q; want alive %s, leader %d, answers %s and %q", c.name, alive, o.Shards[0], got, c.alive,
-				c.leader, c.answer, c.want)
+			t.Errorf("%s: alive %v, shard %+v, problems %q; want alive %s, leader %d, answers %s and %q", c.name, alive,
+				o.Shards[0], got, c.alive, c.leader, c.answer, c.want)
 		}
 	}
 }

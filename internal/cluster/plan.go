@@ -331,7 +331,8 @@ func (p *planner) addLearner() Decision {
 func (p *planner) lead() Decision {
 	at := p.memberOf(p.Status.Leader)
 	if r, ok := p.Shard.On(p.Shard.Preferred); ok && p.Shard.Preferred != at.Number && p.canLead(r.ID) {
-		return Decision{Step: Step{Kind: TransferLeader, Replica: r.ID, Why: "an operator wants node " + p.memberOf(r.ID).Name + " to lead it"}}
+		return Decision{Step: Step{Kind: TransferLeader, Replica: r.ID, Why: "an operator wants node " + p.memberOf(r.ID).Name +
+			" to lead it"}}
 	}
 	why := ""
 	switch {

@@ -158,7 +158,8 @@ func TestNext(t *testing.T) {
 		{"it becomes a learner", "1 2", 3, "1 2.1", "1*", "add learner 2.1"},
 		{"and stays one: two voters are worse than one", "1 2", 3, "1 2.1", "1* l2.1", "rest"},
 		{"the emptiest node is chosen", "1+5 2+4 3+2 4+3", 3, "1", "1*", "add replica on node 3"},
-		{"neither a draining, nor a silent, nor a removed one", "1 2:draining 3:quiet 4:removed 5+9", 3, "1", "1*", "add replica on node 5"},
+		{"neither a draining, nor a silent, nor a removed one", "1 2:draining 3:quiet 4:removed 5+9", 3, "1", "1*",
+			"add replica on node 5"},
 		{"a learner catches up", "1 2 3", 3, "1 2.1 3.2", "1* l2.1 l3.2<", "busy: the replica on node n3 catches up"},
 		{"or gets a snapshot", "1 2 3", 3, "1 2.1 3.2", "1* l2.1~ l3.2", "busy: the replica on node n2 catches up"},
 		{"both become voters at once", "1 2 3", 3, "1 2.1 3.2", "1* l2.1 l3.2", voters("2.1 3.2", "", "")},
@@ -166,7 +167,8 @@ func TestNext(t *testing.T) {
 		{"a fourth node changes nothing", "1 2 3 4", 3, "1 2.1 3.2", "1* 2.1 3.2", "rest"},
 		{"four nodes, five replicas asked for: three vote", "1 2 3 4", 5, "1 2.1 3.2 4.3", "1* 2.1 3.2 l4.3", "rest"},
 		{"the fifth makes it five", "1 2 3 4 5", 5, "1 2.1 3.2 4.3 5.4", "1* 2.1 3.2 l4.3 l5.4", voters("4.3 5.4", "", "")},
-		{"its node is silent before it is a member", "1 2 3:quiet", 3, "1 2.1 3.2", "1* l2.1", `busy: waits for node n3 to take its replica`},
+		{"its node is silent before it is a member", "1 2 3:quiet", 3, "1 2.1 3.2", "1* l2.1",
+			`busy: waits for node n3 to take its replica`},
 
 		// Deaths.
 		{"a node is silent for a minute", "1 2 3:quiet 4", 3, "1 2.1 3.2", "1* 2.1 3.2?", "rest"},
@@ -208,7 +210,8 @@ func TestNext(t *testing.T) {
 		{"the voter of a removed node: another replica first", "1 2 3:removed 4", 3, "1 2.1 3.2-", "1* 2.1 3.2?", "add replica on node 4"},
 		{"its vote stays while that catches up", "1 2 3:removed 4", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2? l4.3<",
 			"busy: the replica on node n4 catches up"},
-		{"also if it seems to answer", "1 2 3:removed 4", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2 l4.3<", "busy: the replica on node n4 catches up"},
+		{"also if it seems to answer", "1 2 3:removed 4", 3, "1 2.1 3.2- 4.3", "1* 2.1 3.2 l4.3<",
+			"busy: the replica on node n4 catches up"},
 		{"or while the node that could have one is not heard of", "1 2 3:removed 4:quiet", 3, "1 2.1 3.2-", "1* 2.1 3.2?",
 			"blocked: a removed node still votes, and no other node can replace it yet"},
 		{"as long as it may be", "1 2 3:removed 4:dead", 3, "1 2.1 3.2-", "1* 2.1 3.2?",
@@ -312,7 +315,8 @@ func TestBalance(t *testing.T) {
 			"shard 1: transfer leader 2.0"},
 		{"hand by hand, the last first", "1 2 3", []string{"1 2/1* 2", "1 2/1* 2", "1 2/1* 2", "2 3/2* 3", "2 3/2* 3", "2 3/2 3*"},
 			"shard 4: transfer leader 3.0"},
-		{"a new node gets replicas", "1+3 2+3 3+3 4", []string{"1 2 3/1* 2 3", "1 2 3/1 2* 3", "1 2 3/1 2 3*"}, "shard 2: add replica on node 4"},
+		{"a new node gets replicas", "1+3 2+3 3+3 4", []string{"1 2 3/1* 2 3", "1 2 3/1 2* 3", "1 2 3/1 2 3*"},
+			"shard 2: add replica on node 4"},
 		{"but not one without room", "1+3 2+3 3+3 4:full", []string{"1 2 3/1* 2 3", "1 2 3/1 2* 3", "1 2 3/1 2 3*"}, "nothing"},
 		{"nor one that has not reported", "1+3 2+3 3+3 4:unheard", []string{"1 2 3/1* 2 3", "1 2 3/1 2* 3", "1 2 3/1 2 3*"}, "nothing"},
 		{"not for a difference of one", "1+2 2+2 3+2 4+1", []string{"1 2 3/1* 2 3", "1 2 3/1 2* 3"}, "nothing"},
@@ -370,7 +374,8 @@ func TestLeadershipMovesHaveReasons(t *testing.T) {
 		"its replica on node n1 will stop voting":            {"1 2 3 4", "1- 2.1 3.2 4.3", "1* 2.1 3.2 l4.3"},
 		"its replica on node n1 will stop voting, as it can": {"1 2:barred 3:barred 4:barred", "1- 2.1 3.2 4.3", "1* 2.1 3.2 l4.3"},
 	} {
-		s := PlanInput{Settings: system.Settings{Replication: 3}, Members: membersOf(t, c[0]), Shard: shardOf(t, c[1]), Status: confOf(t, c[2])}
+		s := PlanInput{Settings: system.Settings{Replication: 3}, Members: membersOf(t, c[0]), Shard: shardOf(t, c[1]),
+			Status: confOf(t, c[2])}
 		if v := Next(s); v.Step.Kind != TransferLeader || v.Step.Why != strings.TrimSuffix(want, ", as it can") {
 			t.Errorf("%v: got %s with the reason %q, want %q", c, v.text(), v.Step.Why, want)
 		}

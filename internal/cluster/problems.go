@@ -44,8 +44,8 @@ type Problem struct {
 // Problems returns what is wrong: first with the nodes, then with the shards, one problem for all shards with the same.
 func (o *Overview) Problems() (list []Problem) {
 	if o.By != "" {
-		list = append(list, Problem{Kind: NoLeader, Shards: []uint32{0}, Text: fmt.Sprintf("the cluster's state is unavailable: this is what "+
-			"node %s can see by itself, and through it the cluster can't be changed now", o.By)})
+		list = append(list, Problem{Kind: NoLeader, Shards: []uint32{0}, Text: fmt.Sprintf("the cluster's state is unavailable: "+
+			"this is what node %s can see by itself, and through it the cluster can't be changed now", o.By)})
 	}
 	return append(append(list, o.nodeProblems()...), o.shardProblems(o.names())...)
 }
@@ -107,7 +107,8 @@ func silentReplicas(s *ShardOverview, names map[uint32]string) string {
 		return ""
 	}
 	slices.Sort(silent)
-	return fmt.Sprintf("%d of %d replicas answer; no answer from %s", len(s.Members)-len(silent), len(s.Members), strings.Join(silent, ", "))
+	return fmt.Sprintf("%d of %d replicas answer; no answer from %s", len(s.Members)-len(silent), len(s.Members),
+		strings.Join(silent, ", "))
 }
 
 // farBehind is how many entries a replica may lack before that is a problem.

@@ -18,7 +18,8 @@ func TestProblems(t *testing.T) {
 	shard := func(id uint32, answer ...bool) ShardOverview {
 		s := ShardOverview{Shard: Shard{ID: id}, Known: true, Leader: 1}
 		for i, a := range answer {
-			s.Members = append(s.Members, ReplicaOverview{ID: uint64(i + 1), Node: uint32(i + 1), Voter: true, Answers: a}) // #nosec G115 -- a few
+			s.Members = append(s.Members, ReplicaOverview{ID: uint64(i + 1), Node: uint32(i + 1), Voter: true,
+				Answers: a}) // #nosec G115 -- a few
 			s.Under = s.Under || !a
 		}
 		return s
@@ -37,12 +38,14 @@ func TestProblems(t *testing.T) {
 	}{
 		{"all is well", []NodeOverview{n1, n2, n3}, []ShardOverview{shard(0, true, true, true)}, ""},
 		{"a node was killed", []NodeOverview{n1, node(2, "n2", false, true, 75*time.Second+9), n3},
-			[]ShardOverview{shard(0, true, false, true), shard(1, true, false, true), shard(2, true, false, true), shard(5, true, false, true)},
+			[]ShardOverview{shard(0, true, false, true), shard(1, true, false, true), shard(2, true, false, true),
+				shard(5, true, false, true)},
 			"no answer from node n2, last heard from 1m15s ago | shards 0-2, 5: 2 of 3 replicas answer; no answer from node n2"},
 		{"the leader is new", []NodeOverview{n1, node(2, "n2", false, false, time.Second-1), n3}, nil, "no answer from node n2"},
 		{"and did not hear of a node since", []NodeOverview{n1, node(2, "n2", false, false, 2*time.Minute), n3}, nil,
 			"no answer from node n2 for at least 2m0s"},
-		{"a node answers, but does not report", []NodeOverview{n1, {Node: n2.Node, Answers: true, Reported: true, Silent: 12 * time.Second}, n3},
+		{"a node answers, but does not report", []NodeOverview{n1, {Node: n2.Node, Answers: true, Reported: true, Silent: 12 * time.Second},
+			n3},
 			nil, "no report from node n2 for 12s: it answers, but the leader of the system shard does not hear from it"},
 		{"leadership was to be moved to it", []NodeOverview{n1, n2, n3},
 			[]ShardOverview{with(shard(1, true, false, true), func(s *ShardOverview) {
@@ -56,10 +59,13 @@ func TestProblems(t *testing.T) {
 		{"one that was removed, while a learner is no help", []NodeOverview{n1, n2, node(4, "n3", true, true, 0)},
 			[]ShardOverview{with(with(shard(1, true, true, false), learner(4, 4)), func(s *ShardOverview) { s.Members[3].Leaving = true })},
 			"shard 1: 2 of 3 replicas answer; no answer from a removed node"},
-		{"a node is away beside a learner", []NodeOverview{n1, n2, node(3, "n3", false, true, 75*time.Second), node(4, "n4", true, true, 0)},
+		{"a node is away beside a learner", []NodeOverview{n1, n2, node(3, "n3", false, true, 75*time.Second),
+			node(4, "n4", true, true, 0)},
 			[]ShardOverview{with(shard(1, true, true, false), learner(4, 4))},
 			"no answer from node n3, last heard from 1m15s ago | shard 1: 2 of 3 replicas answer; no answer from node n3"},
-		{"a replica is made", []NodeOverview{n1, n2, n3}, []ShardOverview{with(shard(1, true, true), func(s *ShardOverview) { s.Under = true })},
+		{"a replica is made", []NodeOverview{n1, n2, n3}, []ShardOverview{with(shard(1, true, true), func(s *ShardOverview) {
+			s.Under = true
+		})},
 			"shard 1: 2 of 3 replicas; more are being created"},
 		{"or can't be", []NodeOverview{n1, n2, n3}, []ShardOverview{with(shard(1, true, true), func(s *ShardOverview) {
 			s.Under, s.Problem = true, "no room"
@@ -74,7 +80,9 @@ func TestProblems(t *testing.T) {
 		{"a learner is silent", []NodeOverview{n1, n2, n3}, []ShardOverview{with(with(shard(1, true, true), learner(3, 3)),
 			func(s *ShardOverview) { s.Members[2].Answers = false })},
 			"shard 1: 2 of 3 replicas answer; no answer from node n3"},
-		{"all are silent", []NodeOverview{n1, n2, n3}, []ShardOverview{with(shard(1, false, false), func(s *ShardOverview) { s.Under = false }),
+		{"all are silent", []NodeOverview{n1, n2, n3}, []ShardOverview{with(shard(1, false, false), func(s *ShardOverview) {
+			s.Under = false
+		}),
 			with(shard(4, false, false), func(s *ShardOverview) { s.Under = false })},
 			"shards 1, 4: 0 of 2 replicas answer; no answer from node n1, node n2"},
 		{"far behind", []NodeOverview{n1, n2, n3}, []ShardOverview{with(shard(1, true, true, true), func(s *ShardOverview) {
@@ -122,7 +130,8 @@ func TestStepDescriptions(t *testing.T) {
 		"the replica on node oslo becomes a learner": {Kind: AddLearner, Replica: second},
 		"the replica on node oslo is removed":        {Kind: RemoveLearner, Replica: second},
 		"node oslo should lead":                      {Kind: TransferLeader, Replica: second},
-		"the replica on node oslo votes now, the replica on node berlin no longer votes, the replica on node rome leaves": {Kind: ChangeVoters,
+		"the replica on node oslo votes now, the replica on node berlin no longer votes, the replica on node rome leaves": {
+			Kind:   ChangeVoters,
 			Change: VoterChange{Promote: []uint64{second}, Demote: []uint64{1}, Remove: []uint64{3}}},
 		"": {},
 	} {

@@ -201,7 +201,8 @@ func (s *saga) check() {
 		for _, id := range g.Voters {
 			from, to := NodeOf(g.Leader), NodeOf(id)
 			if n, _ := m.Node(to); n.State == Active && leads[from]-leads[to] > 1 {
-				s.t.Errorf("node %d leads %d shards, but could transfer shard %d to node %d, which leads %d", from, leads[from], row.ID, to, leads[to])
+				s.t.Errorf("node %d leads %d shards, but could transfer shard %d to node %d, which leads %d", from, leads[from],
+					row.ID, to, leads[to])
 			}
 		}
 	}

@@ -93,5 +93,6 @@ func NoRoomToAnswer() error {
 
 // TooManyParts refuses a request that would take too much memory once decoded.
 func TooManyParts(field string) error {
-	return task.Invalid(field, "has so many small parts that decoding it would take more than %d bytes of memory beyond its length", MaxExtra)
+	return task.Invalid(field, "has so many small parts that decoding it would take more than %d bytes of memory beyond its length",
+		MaxExtra)
 }

@@ -26,7 +26,8 @@ func wrong(expression string) error {
 	fields := strings.Fields(expression)
 	skipped := len(fieldsOf) - len(fields)
 	if skipped != 0 && skipped != 1 {
-		return fmt.Errorf("%d fields, want 5 (minute, hour, day of the month, month, day of the week), or 6 with seconds first", len(fields))
+		return fmt.Errorf("%d fields, want 5 (minute, hour, day of the month, month, day of the week), or 6 with seconds first",
+			len(fields))
 	}
 	for i, field := range fields {
 		for entry := range strings.SplitSeq(field, ",") {
@@ -54,7 +55,8 @@ func Check(expression string) error {
 				return fmt.Errorf("%s: the list %q has an empty entry", name, field)
 			}
 			if backwards(entry) {
-				return fmt.Errorf("%s: the range %q runs backwards: name two ranges, one up to the end and one from the beginning", name, entry)
+				return fmt.Errorf("%s: the range %q runs backwards: name two ranges, one up to the end and one from the beginning", name,
+					entry)
 			}
 		}
 	}

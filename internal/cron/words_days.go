@@ -45,7 +45,8 @@ func dayWords(spec *cron.SpecSchedule) string {
 func dateWords(dates set, more []cron.DomConstraint, month string) string {
 	var parts []string
 	if stride := dates.stride(); stride > 1 && dates.n() >= minPace {
-		parts = append(parts, fmt.Sprintf("every %s day from the %s to the %s", ordinal(stride), ordinal(dates.first()), ordinal(dates.last())))
+		parts = append(parts, fmt.Sprintf("every %s day from the %s to the %s", ordinal(stride), ordinal(dates.first()),
+			ordinal(dates.last())))
 	} else if dates.bits != 0 {
 		for _, p := range dates.parts(ordinal) {
 			parts = append(parts, "the "+p)

@@ -88,7 +88,8 @@ func TestRowsSetApartAreBounded(t *testing.T) {
 		_, there := w.Store.Get(key)
 		if there || len(w.Last.Apart) != 1 || w.Last.Apart[0].Kept != c.kept ||
 			schema.CountApart(w.Store, 0)["default"] != int64(c.rows)+int64(len(w.kept())) {
-			t.Errorf("%s: the row is there: %v; reported: %d, kept %v, want %v", what, there, len(w.Last.Apart), w.Last.Apart[0].Kept, c.kept)
+			t.Errorf("%s: the row is there: %v; reported: %d, kept %v, want %v", what, there, len(w.Last.Apart), w.Last.Apart[0].Kept,
+				c.kept)
 		}
 	}
 }
@@ -208,7 +209,8 @@ func TestPlaceIsSetApart(t *testing.T) {
 		}
 		w.mustSetApart(what, key, row)
 		if what == "readable" {
-			if x, err = schema.ReadExec(w.Store, "default", ids[1]); err != nil || x.State != task.Discarded || x.Reason != task.ReasonUnreadable {
+			if x, err = schema.ReadExec(w.Store, "default", ids[1]); err != nil || x.State != task.Discarded ||
+				x.Reason != task.ReasonUnreadable {
 				t.Errorf("the task is %+v, %v, want that it is discarded", x, err)
 			}
 		}

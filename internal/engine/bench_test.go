@@ -145,8 +145,8 @@ func BenchmarkForget(b *testing.B) {
 				w.Now = w.Now.Add(time.Second / 10)
 				w.Round(func(r *Round) {
 					for range benchBatch {
-						t := NewTask{Namespace: "default", ID: w.NewID(), Spec: task.Spec{Type: "job", Queue: "default", Priority: task.Normal,
-							Payload: payload}}
+						t := NewTask{Namespace: "default", ID: w.NewID(), Spec: task.Spec{Type: "job", Queue: "default",
+							Priority: task.Normal, Payload: payload}}
 						if n++; c.mixed && n%10 == 0 {
 							t.Spec.Retention = &long
 						}
@@ -258,7 +258,8 @@ func BenchmarkUnique(b *testing.B) {
 						spec := task.Spec{Type: "job", Queue: "default", Priority: task.Normal, Payload: payload}
 						switch {
 						case c.keys > 0:
-							spec.Unique = &task.Unique{Key: "account-" + strconv.Itoa(n*7919%c.keys), States: task.Unfinished, OnConflict: c.mode}
+							spec.Unique = &task.Unique{Key: "account-" + strconv.Itoa(n*7919%c.keys), States: task.Unfinished,
+								OnConflict: c.mode}
 						case c.mode != 0:
 							spec.Unique = &task.Unique{Key: "account-" + strconv.Itoa(n), States: task.Unfinished, OnConflict: c.mode}
 						}

@@ -16,8 +16,8 @@ import (
 func breakerRules(d *datadriven.TestData, set *task.Settings) {
 	read := func(v string) (b task.Breaker) {
 		parts := strings.Split(v, "/")
-		b = task.Breaker{FailureRate: number(parts[0]), MinAttempts: number(parts[1]), Window: duration(parts[2]), Hold: duration(arg(d, "hold")),
-			MaxHold: duration(arg(d, "max-hold")), Probes: number(arg(d, "probes"))}
+		b = task.Breaker{FailureRate: number(parts[0]), MinAttempts: number(parts[1]), Window: duration(parts[2]),
+			Hold: duration(arg(d, "hold")), MaxHold: duration(arg(d, "max-hold")), Probes: number(arg(d, "probes"))}
 		b.Fill()
 		return b
 	}

@@ -30,7 +30,8 @@ func TestCheckKeys(t *testing.T) {
 		{"a holder", []task.Spec{{Key: "a", Unique: unique("b")}}, false, 0, "unique.key"},
 		{"a task that waits behind the holder", []task.Spec{{Unique: unique("b")}, {Key: "a", Unique: unique("b")}}, true, 0, "unique.key"},
 		{"an idempotency key", []task.Spec{{Key: "a", IdempotencyKey: "b"}}, false, 0, "idempotency_key"},
-		{"an idempotency key of a task with a unique key", []task.Spec{{Unique: unique("a"), IdempotencyKey: "b"}}, false, 0, "idempotency_key"},
+		{"an idempotency key of a task with a unique key", []task.Spec{{Unique: unique("a"), IdempotencyKey: "b"}}, false, 0,
+			"idempotency_key"},
 		{"one that is forgotten", []task.Spec{{Key: "a", IdempotencyKey: "b"}}, false, 25 * time.Hour, ""},
 	} {
 		w := engine.NewWorld(t)

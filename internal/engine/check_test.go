@@ -309,7 +309,9 @@ func TestCheckFindsLanesAndCounts(t *testing.T) {
 		"other counters": {func(tx *store.Tx, _ *schema.Exec) {
 			tx.Set(schema.QueueKey("default", schema.TableCounts, "default"), (&schema.Counts{Ready: [3]int64{0, 3, 0}}).Encode())
 		}, "counts {"},
-		"a share that can't be read": {func(tx *store.Tx, _ *schema.Exec) { tx.Set(schema.Table("default", schema.TableShare), []byte{0xff}) },
+		"a share that can't be read": {func(tx *store.Tx, _ *schema.Exec) {
+			tx.Set(schema.Table("default", schema.TableShare), []byte{0xff})
+		},
 			"share"},
 		"a share of no place": {func(tx *store.Tx, _ *schema.Exec) {
 			tx.Set(append(schema.Table("default", schema.TableShare), 'x'), schema.EncodeShare(task.Share{Version: 1}))

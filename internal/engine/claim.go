@@ -82,7 +82,8 @@ type claiming struct {
 func (r *Round) claiming(c *ClaimRequest) *claiming {
 	p := &claiming{r: r, c: c, room: c.MaxBytes}
 	if c.Weighted {
-		p.credit = r.l.shares.Of(c.Namespace, len(c.Queues), func(i int) (string, int) { return c.Queues[i].Queue, c.Queues[i].Weight }, c.Types)
+		p.credit = r.l.shares.Of(c.Namespace, len(c.Queues), func(i int) (string, int) { return c.Queues[i].Queue, c.Queues[i].Weight },
+			c.Types)
 		p.before = make([]int, len(p.credit))
 	}
 	return p
@@ -212,7 +213,8 @@ func (c *ClaimRequest) take(r *Round, q *Queue, e *schema.Envelope, from *schema
 
 // claimed returns a claimed task as its worker receives it.
 func (r *Round) claimed(q *Queue, e *schema.Envelope, x *schema.Exec, checkpoint []byte) Claimed {
-	return Claimed{Envelope: e, Exec: x, Token: r.l.token(x), LastAttempt: q.LastAttempt(x), Timeout: q.timeoutOf(e), Checkpoint: checkpoint}
+	return Claimed{Envelope: e, Exec: x, Token: r.l.token(x), LastAttempt: q.LastAttempt(x), Timeout: q.timeoutOf(e),
+		Checkpoint: checkpoint}
 }
 
 func (l *Leader) token(x *schema.Exec) task.Token {

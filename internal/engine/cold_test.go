@@ -379,7 +379,8 @@ func TestTrialBesideReleasedLanes(t *testing.T) {
 		w.Now = q.breakers.Of("job").Until
 		w.Round(Tick)
 		if m := q.lanes.Memory(); m.Released != 1 || q.breakers.Of("job").State != breaker.Probing {
-			t.Fatalf("shown %q: %d lanes are left to be put in order, and the breaker is %s", c.shown, m.Released, q.breakers.Of("job").State)
+			t.Fatalf("shown %q: %d lanes are left to be put in order, and the breaker is %s", c.shown, m.Released,
+				q.breakers.Of("job").State)
 		}
 		lanes.Bounds.TickRead = 1
 		w.Round(Tick)

@@ -29,7 +29,8 @@ func (d deadIn) fill(w *World) {
 		w.Round(func(r *Round) {
 			for i, t := range got {
 				f := FailRequest{Action: FailDead, Failure: schema.Failure{Type: "*net.OpError",
-					Message: fmt.Sprintf("dial tcp 10.0.%d.%d:5432: connect: connection refused (order %s)", q%256, i%256, t.ID), Stack: "main.go:1"}}
+					Message: fmt.Sprintf("dial tcp 10.0.%d.%d:5432: connect: connection refused (order %s)", q%256, i%256, t.ID),
+					Stack:   "main.go:1"}}
 				if i%10 == 9 {
 					f.Failure.Message = `the answer was "sold out"`
 				}

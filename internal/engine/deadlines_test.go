@@ -121,7 +121,8 @@ func TestLeaseOfOneRound(t *testing.T) {
 	w := NewWorld(t)
 	id := w.enqueueOne()
 	w.Round(func(r *Round) {
-		got, _ := ClaimTasks(r, &ClaimRequest{Namespace: "default", Queues: []Share{{Queue: "default"}}, Max: 1, MaxBytes: 1 << 20, Entropy: 1})
+		got, _ := ClaimTasks(r, &ClaimRequest{Namespace: "default", Queues: []Share{{Queue: "default"}}, Max: 1,
+			MaxBytes: 1 << 20, Entropy: 1})
 		if len(got) != 1 {
 			t.Fatal("no task was claimed")
 		}

@@ -20,8 +20,8 @@ type NewTask struct {
 	ID task.ID
 	// Fresh means that ID cannot have been used before, so that no row is looked up.
 	Fresh bool
-	// AfterMoved means that a task of the same slot, before this one in the same call, was refused with ErrSlotMoved. The slot may have moved
-	// here in between; but this task must not be created first.
+	// AfterMoved means that a task of the same slot, before this one in the same call, was refused with ErrSlotMoved.
+	// The slot may have moved here in between; but this task must not be created first.
 	AfterMoved bool
 	// Fingerprint is the Hash of the spec; 0: Enqueue makes it. It is better made before the round, because a large
 	// payload takes milliseconds.
@@ -34,7 +34,8 @@ type Accepted struct {
 	State     task.State
 	CreatedAt store.Time
 	Duplicate bool // the idempotency key, request id or unique key already belonged to this task
-	// KeyTaken means that the task is not the requested one: it holds the unique key or, if the broker itself enqueues, the idempotency key.
+	// KeyTaken means that the task is not the requested one: it holds the unique key or, if the broker itself enqueues,
+	// the idempotency key.
 	KeyTaken bool
 	// Order is the task's place in the order of its key; 0: its queue has no strict order, or the task has no key.
 	Order uint64

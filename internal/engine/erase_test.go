@@ -68,8 +68,9 @@ func TestErase(t *testing.T) {
 			if _, err := engine.Enqueue(r, &engine.NewTask{Spec: s, Namespace: "other", ID: d.NewID()}); err != nil {
 				t.Fatal(err)
 			}
-			engine.PutShare(r, task.SpaceName{Namespace: "default"}, task.Share{Version: 1, Amounts: task.Amounts{Backlog: 1 << 40, Bytes: 1 << 40,
-				Running: 1 << 40}})
+			engine.PutShare(r, task.SpaceName{Namespace: "default"}, task.Share{Version: 1,
+				Amounts: task.Amounts{Backlog: 1 << 40, Bytes: 1 << 40,
+					Running: 1 << 40}})
 		})
 		for range 400 {
 			d.step(d.verbs())

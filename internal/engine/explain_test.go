@@ -143,7 +143,8 @@ func (s *story) reasons(reasons []explain.Reason) string {
 	for _, r := range reasons {
 		fmt.Fprintf(&b, "%s: %s\n  -> %s\n", r.Code, r.Detail, r.Change)
 		facts := map[string]string{"since": moment(r.Since), "until": moment(r.Until), "type": r.Type, "key": r.Key,
-			"cause": r.Cause, "error": r.Error, "types": strings.Join(r.Types, ","), "count": positive(r.Count), "limit": positive(int64(r.Limit))}
+			"cause": r.Cause, "error": r.Error, "types": strings.Join(r.Types, ","), "count": positive(r.Count),
+			"limit": positive(int64(r.Limit))}
 		if r.Rate.IsSet() {
 			facts["rate"] = explain.RateText(r.Rate)
 		}
@@ -302,8 +303,9 @@ func BenchmarkExplain(b *testing.B) {
 				if n%10 == 0 || n == tasks { // and a long lane
 					key = "large"
 				}
-				if _, err := engine.Enqueue(r, &engine.NewTask{Namespace: "default", ID: last, Spec: task.Spec{Type: "job", Queue: "default",
-					Priority: task.Normal, Payload: []byte("1"), Key: key}}); err != nil {
+				if _, err := engine.Enqueue(r, &engine.NewTask{Namespace: "default", ID: last,
+					Spec: task.Spec{Type: "job", Queue: "default",
+						Priority: task.Normal, Payload: []byte("1"), Key: key}}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -311,7 +313,8 @@ func BenchmarkExplain(b *testing.B) {
 	}
 	claimed := 0 // each key runs one
 	for claimed < keys/2 {
-		claimed += len(w.Claim(engine.ClaimRequest{Queues: []engine.Share{{Queue: "default"}}, Max: min(1000, keys/2-claimed), Lease: time.Hour}))
+		claimed += len(w.Claim(engine.ClaimRequest{Queues: []engine.Share{{Queue: "default"}}, Max: min(1000, keys/2-claimed),
+			Lease: time.Hour}))
 	}
 	takers := func(string) explain.Workers {
 		return explain.Workers{Polls: []explain.Poll{{Waiting: true, Last: w.Now}}}

@@ -77,7 +77,8 @@ func TestGroupAmongForgottenTasks(t *testing.T) {
 	w.PutQueue("default", task.DefaultSettings(), false)
 	spec := func() *task.Spec {
 		keep := time.Second
-		s := &task.Spec{Type: "job", Queue: "default", Retention: &keep, Then: []task.Spec{{Type: "next", Queue: "default", Delay: time.Hour}}}
+		s := &task.Spec{Type: "job", Queue: "default", Retention: &keep, Then: []task.Spec{{Type: "next", Queue: "default",
+			Delay: time.Hour}}}
 		s.Fill()
 		return s
 	}

@@ -222,8 +222,8 @@ func forgetSome(t *testing.T, seed uint64) (rows []string) {
 	w, rng := NewWorld(t), rand.New(rand.NewPCG(seed, 0))
 	var ids []task.ID
 	enter := func() {
-		keep := []time.Duration{11 * time.Minute, 11 * time.Minute, 11*time.Minute + 300*time.Millisecond, 13 * time.Minute, 30 * time.Minute,
-			2 * time.Second}[rng.IntN(6)]
+		keep := []time.Duration{11 * time.Minute, 11 * time.Minute, 11*time.Minute + 300*time.Millisecond,
+			13 * time.Minute, 30 * time.Minute, 2 * time.Second}[rng.IntN(6)]
 		s := task.Spec{Type: "job", Queue: []string{"a", "b"}[rng.IntN(2)], Retention: &keep, MaxAttempts: 5,
 			Retry: &task.Retry{Initial: time.Millisecond, Max: time.Millisecond, Factor: 1}}
 		switch n := len(ids); rng.IntN(6) {

@@ -14,7 +14,8 @@ func FuzzRows(f *testing.F) {
 	keep := time.Minute
 	f.Add((&schema.Envelope{Queue: "q", Type: "t", Payload: []byte("p"), Retry: &task.DefaultRetry, Headers: map[string]string{
 		"a": "b"}}).Encode())
-	f.Add((&schema.Exec{State: task.Claimed, Queue: "q", Retention: &keep, Claim: schema.Claim{Nonce: 1, Worker: "w"}, Progress: 50}).Encode())
+	f.Add((&schema.Exec{State: task.Claimed, Queue: "q", Retention: &keep, Claim: schema.Claim{Nonce: 1, Worker: "w"},
+		Progress: 50}).Encode())
 	f.Add((&schema.Attempt{Number: 1, Failure: schema.Failure{Message: "m"}}).Encode())
 	f.Add((&schema.Exec{State: task.Ready, Unique: &task.Unique{Key: "k", States: task.Unfinished, OnConflict: task.KeepLast},
 		Role: schema.RoleNext}).Encode())

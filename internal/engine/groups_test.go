@@ -322,7 +322,9 @@ func (s *shards) noneLeft() {
 // finish runs everything to its end.
 func (s *shards) finish() {
 	for _, n := range s.makes {
-		_, err := engine.Run(s.at(n.ID.Shard()), func(r *engine.Round) (*workflow.View, error) { return workflow.Close(r, "default", n.ID) })
+		_, err := engine.Run(s.at(n.ID.Shard()), func(r *engine.Round) (*workflow.View, error) {
+			return workflow.Close(r, "default", n.ID)
+		})
 		s.allow("close", err)
 	}
 	for range 20 { // no worker: cancelled tasks end
@@ -338,7 +340,9 @@ func (s *shards) finish() {
 			s.carry(w, true)
 			for _, c := range w.Claim(engine.ClaimRequest{Queues: []engine.Share{{Queue: queueAt(i)}}, Max: 100}) {
 				h := engine.Hold{Namespace: "default", ID: c.ID, Token: c.Token}
-				if _, err := engine.Run(w, func(r *engine.Round) (engine.Settled, error) { return engine.Ack(r, h, schema.Result{}) }); err != nil {
+				if _, err := engine.Run(w, func(r *engine.Round) (engine.Settled, error) {
+					return engine.Ack(r, h, schema.Result{})
+				}); err != nil {
 					s.t.Fatal(err)
 				}
 			}
@@ -393,7 +397,8 @@ func (s *shards) judge() error {
 			return fmt.Errorf("group %s counts %+v, there are %+v", id, v.Counts, want)
 		}
 		if once := map[bool]int{false: 1, true: 0}[cancelled]; done[id] != once {
-			return fmt.Errorf("group %s is %s (cancelled: %t), and on_complete was made %d times: %+v", id, v.State, cancelled, done[id], v.Points)
+			return fmt.Errorf("group %s is %s (cancelled: %t), and on_complete was made %d times: %+v", id, v.State, cancelled,
+				done[id], v.Points)
 		}
 		if died[id] > 1 || !cancelled && died[id] == 0 && v.Counts.Dead+v.Counts.Poisoned > 0 && v.EndedAt == 0 {
 			return fmt.Errorf("group %s: on_death was made %d times", id, died[id])

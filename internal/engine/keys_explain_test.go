@@ -20,8 +20,9 @@ func TestClaimsOfAKey(t *testing.T) {
 	add := func(n int) {
 		w.Round(func(r *engine.Round) {
 			for range n {
-				if _, err := engine.Enqueue(r, &engine.NewTask{Namespace: "default", ID: w.NewID(), Spec: task.Spec{Type: "job", Queue: "default",
-					Priority: task.Normal, Key: "a"}}); err != nil {
+				if _, err := engine.Enqueue(r, &engine.NewTask{Namespace: "default", ID: w.NewID(),
+					Spec: task.Spec{Type: "job", Queue: "default",
+						Priority: task.Normal, Key: "a"}}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -36,7 +37,8 @@ func TestClaimsOfAKey(t *testing.T) {
 	for _, ends := range [][]int{{0}, {1, 2, 3}, {limit.MaxNamed, limit.MaxNamed + 1}} { // the key's row still lists the first
 		w.Round(func(r *engine.Round) {
 			for _, i := range ends {
-				if _, err := engine.Ack(r, engine.Hold{Namespace: "default", ID: got[i].ID, Token: got[i].Token}, schema.Result{}); err != nil {
+				if _, err := engine.Ack(r, engine.Hold{Namespace: "default", ID: got[i].ID, Token: got[i].Token},
+					schema.Result{}); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -106,7 +106,8 @@ func (m *model) seen(b *modelBreaker, rule task.Breaker) (all modelTally) {
 }
 
 func (m *model) openIfDue(b *modelBreaker, rule task.Breaker) {
-	if all := m.seen(b, rule); all.attempts >= rule.MinAttempts && float64(all.failed)/float64(all.attempts) >= float64(rule.FailureRate)/100 {
+	if all := m.seen(b, rule); all.attempts >= rule.MinAttempts &&
+		float64(all.failed)/float64(all.attempts) >= float64(rule.FailureRate)/100 {
 		m.open(b, rule)
 	}
 }
@@ -156,8 +157,9 @@ func (m *model) ruleBreakers(queue string, was, now *task.Settings) {
 func (d *duel) breakerRules(s *task.Settings) {
 	rule := func() (b task.Breaker) {
 		if d.rng.IntN(4) > 0 {
-			b = task.Breaker{FailureRate: 10 + d.rng.IntN(60), Window: time.Duration(1+d.rng.IntN(3)) * time.Minute, MinAttempts: 1 + d.rng.IntN(3),
-				Hold: time.Duration(1+d.rng.IntN(20)) * time.Second, MaxHold: time.Minute, Probes: 1 + d.rng.IntN(3)}
+			b = task.Breaker{FailureRate: 10 + d.rng.IntN(60), Window: time.Duration(1+d.rng.IntN(3)) * time.Minute,
+				MinAttempts: 1 + d.rng.IntN(3), Hold: time.Duration(1+d.rng.IntN(20)) * time.Second, MaxHold: time.Minute,
+				Probes: 1 + d.rng.IntN(3)}
 		}
 		return b
 	}

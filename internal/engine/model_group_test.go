@@ -19,8 +19,8 @@ import (
 // TestModelOfGroups is TestModel in short queues without limits, where most tasks succeed, so that chains and groups complete.
 func TestModelOfGroups(t *testing.T) {
 	runModel(t, []string{"a", "c"}, modelSteps/2, func(d *duel) []func() string {
-		return []func() string{d.groupStep, d.groupStep, d.enqueueStep, d.claimStep, d.claimStep, d.claimStep, d.workStep, d.workStep, d.workStep,
-			d.passStep, d.cancelStep, d.retryStep, d.leaderStep}
+		return []func() string{d.groupStep, d.groupStep, d.enqueueStep, d.claimStep, d.claimStep, d.claimStep, d.workStep,
+			d.workStep, d.workStep, d.passStep, d.cancelStep, d.retryStep, d.leaderStep}
 	})
 }
 
@@ -176,8 +176,8 @@ func (m *model) reach(g *modelGroup, point int, died *modelTask) {
 		return
 	}
 	c := g.counts()
-	p.report = modelReport{GroupID: g.id().String(), State: g.state.String(), Members: c.Members, Pending: c.Pending, Succeeded: c.Succeeded,
-		Dead: c.Dead, Discarded: c.Discarded, Cancelled: c.Cancelled, Refused: c.Refused}
+	p.report = modelReport{GroupID: g.id().String(), State: g.state.String(), Members: c.Members, Pending: c.Pending,
+		Succeeded: c.Succeeded, Dead: c.Dead, Discarded: c.Discarded, Cancelled: c.Cancelled, Refused: c.Refused}
 	if died != nil {
 		p.report.TaskID = died.id.String()
 	}

@@ -444,7 +444,8 @@ func (d *duel) archiveStep() string {
 // spec returns a random task, with up to that many generations of follow-ups.
 func (d *duel) spec(generations int) task.Spec {
 	s := task.Spec{Type: d.pick("x", "y"), Queue: d.pick(d.queues...), Key: d.pick("", "k", "l", "m"), MaxAttempts: 1 + d.rng.IntN(4),
-		Cost: d.rng.IntN(4), Priority: task.Priorities[d.rng.IntN(3)], Retry: &task.Retry{Initial: 7 * time.Second, Factor: 3, Max: time.Minute}}
+		Cost: d.rng.IntN(4), Priority: task.Priorities[d.rng.IntN(3)], Retry: &task.Retry{Initial: 7 * time.Second,
+			Factor: 3, Max: time.Minute}}
 	if d.rng.IntN(3) == 0 {
 		s.Delay = time.Duration(d.rng.IntN(60)) * time.Second
 	}
@@ -826,8 +827,8 @@ func (d *duel) compare() error {
 			return fmt.Errorf("task %s has role %d in its unique key; the model has %+v", t.id, x.Role, t)
 		}
 		if x.State != t.state || int(x.Fence) != t.fence || x.Failures != t.failures || x.Crashes != t.crashes {
-			return fmt.Errorf("task %s is %s, fence %d, failures %d, crashes %d; the model has %+v", t.id, x.State, x.Fence, x.Failures, x.Crashes,
-				t)
+			return fmt.Errorf("task %s is %s, fence %d, failures %d, crashes %d; the model has %+v", t.id, x.State, x.Fence,
+				x.Failures, x.Crashes, t)
 		}
 	}
 	if err := d.compareBreakers(); err != nil {

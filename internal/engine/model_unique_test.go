@@ -13,8 +13,8 @@ import (
 // TestModelOfUniqueKeys is TestModel in a short queue without limits, where unique keys collide all the time.
 func TestModelOfUniqueKeys(t *testing.T) {
 	runModel(t, []string{"c"}, modelSteps, func(d *duel) []func() string {
-		return []func() string{d.enqueueStep, d.enqueueStep, d.enqueueStep, d.claimStep, d.claimStep, d.settleStep, d.passStep, d.cancelStep,
-			d.retryStep, d.leaderStep}
+		return []func() string{d.enqueueStep, d.enqueueStep, d.enqueueStep, d.claimStep, d.claimStep, d.settleStep,
+			d.passStep, d.cancelStep, d.retryStep, d.leaderStep}
 	})
 }
 

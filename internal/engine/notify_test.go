@@ -141,8 +141,8 @@ func TestNoticesOfBreakersAndSchedules(t *testing.T) {
 			r.Breakers = append(r.Breakers, breaker.Change{Namespace: "default", Queue: "mail", Info: cause},
 				breaker.Change{Namespace: "default", Queue: "mail", Info: cause, Closed: breaker.ByProbes})
 			for range 2 {
-				r.Events = append(r.Events, engine.Event{Kind: "schedule.missed", Namespace: "default", Name: "nightly", Queue: "mail", Type: "job",
-					Reason: "missed", Count: 7},
+				r.Events = append(r.Events, engine.Event{Kind: "schedule.missed", Namespace: "default", Name: "nightly",
+					Queue: "mail", Type: "job", Reason: "missed", Count: 7},
 					engine.Event{Kind: "operation.done", Namespace: "default", Queue: "mail", Count: 9})
 			}
 		})
@@ -274,8 +274,8 @@ func TestNoticesAddUp(t *testing.T) {
 				of := name{n.Kind, n.Queue}
 				got[of] += n.Count
 				if before := last[of]; before != nil && (n.Seq < before.Seq+time.Minute.Microseconds() || n.First.Before(before.Last)) {
-					t.Errorf("seed %d: %s %s was sent %v after the previous one, begins at %v, and the previous one ended at %v", seed, n.Kind, n.Queue,
-						time.Duration(n.Seq-before.Seq)*time.Microsecond, n.First, before.Last)
+					t.Errorf("seed %d: %s %s was sent %v after the previous one, begins at %v, and the previous one ended at %v",
+						seed, n.Kind, n.Queue, time.Duration(n.Seq-before.Seq)*time.Microsecond, n.First, before.Last)
 				}
 				last[of] = n
 			}
@@ -382,7 +382,8 @@ func BenchmarkDeath(b *testing.B) {
 				w.Now += 1000
 				w.Round(func(r *engine.Round) {
 					for _, c := range claimed {
-						if _, err := engine.Fail(r, engine.Hold{Namespace: "default", ID: c.ID, Token: c.Token}, engine.Deadly); err != nil {
+						if _, err := engine.Fail(r, engine.Hold{Namespace: "default", ID: c.ID, Token: c.Token},
+							engine.Deadly); err != nil {
 							b.Fatal(err)
 						}
 					}

@@ -164,7 +164,9 @@ func TestAuditOfOperations(t *testing.T) {
 	}{{nil, 1}, {operation.Pause, 2}, {operation.Pause, 2}, {operation.Resume, 3}, {operation.Resume, 3}, {operation.Abort, 4},
 		{operation.Abort, 4}} {
 		if c.do != nil {
-			if _, err := engine.Run(w, func(r *engine.Round) (*operation.Operation, error) { return c.do(r, "default", o.ID, by) }); err != nil {
+			if _, err := engine.Run(w, func(r *engine.Round) (*operation.Operation, error) {
+				return c.do(r, "default", o.ID, by)
+			}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -195,8 +197,9 @@ func TestAdvancedOnlyWhileItRuns(t *testing.T) {
 	}
 	paused = advance(w, paused, 1)
 	late, err := engine.Run(w, func(r *engine.Round) (*operation.Operation, error) {
-		return operation.Advanced(r, "default", paused.ID, operation.Advance{Shard: paused.Shard, Step: paused.Step, Answer: operation.StepAnswer{
-			Tally: operation.Tally{Matched: 1, Done: 1}}})
+		return operation.Advanced(r, "default", paused.ID, operation.Advance{Shard: paused.Shard, Step: paused.Step,
+			Answer: operation.StepAnswer{
+				Tally: operation.Tally{Matched: 1, Done: 1}}})
 	})
 	if err != nil || late.State != operation.Paused || late.Matched != paused.Matched {
 		t.Errorf("a late answer to a paused operation: %s with %d matched, %v", late.State, late.Matched, err)
@@ -214,7 +217,8 @@ func TestSelectedBytes(t *testing.T) {
 		o := start(w, c.action, operation.Spec{ToQueue: "other"})
 		s, err := operation.SelectStep(w.Store, "default", stepCall(w, o, 100))
 		if err != nil || len(s.Tasks) != c.want || (s.Tasks[0].View != nil) != c.views || s.Swept == c.views {
-			t.Errorf("%s selected %d tasks, read completely: %t, none left: %t, %v", c.action, len(s.Tasks), s.Tasks[0].View != nil, s.Swept, err)
+			t.Errorf("%s selected %d tasks, read completely: %t, none left: %t, %v", c.action, len(s.Tasks), s.Tasks[0].View != nil,
+				s.Swept, err)
 		}
 	}
 }

@@ -135,8 +135,8 @@ func TestMovesKeepTheSpec(t *testing.T) {
 		RunAt: w.Now.Add(time.Hour).Time(), IdempotencyKey: "i", IdempotencyTTL: time.Minute, MaxAttempts: 7,
 		Retry: &task.Retry{Initial: time.Second, Factor: 3, Max: time.Hour, Jitter: 0.5}, Timeout: time.Minute, ExpiresIn: 2 * time.Hour,
 		ExpiresAlways: true, Retention: &retention, Key: "k", Cost: 9, Tags: []string{"a", "b"}, Headers: map[string]string{"c": "d"},
-		Unique: &task.Unique{Key: "u", States: task.Unfinished, OnConflict: task.Reject}, Parent: &task.Parent{ID: w.NewID(), Result: []byte("r"),
-			ContentType: "text/html", Omitted: true}}
+		Unique: &task.Unique{Key: "u", States: task.Unfinished, OnConflict: task.Reject}, Parent: &task.Parent{ID: w.NewID(),
+			Result: []byte("r"), ContentType: "text/html", Omitted: true}}
 	dropped := []string{"Queue", "IdempotencyKey", "IdempotencyTTL", // of the old task
 		// of its enqueue; a task of a workflow is not moved
 		"Delay", "RequestID", "AnyContent", "RequestTTL", "Routed", "Left", "OnlyFind", "OlderKey", "Then", "Member",
@@ -147,8 +147,9 @@ func TestMovesKeepTheSpec(t *testing.T) {
 	}
 	w.Now = w.Now.Add(10 * time.Minute)
 	o, err := engine.Run(w, func(r *engine.Round) (*operation.Operation, error) {
-		return operation.Start(r, "default", 0, w.NewID(), operation.Spec{Action: task.Move, ToQueue: "to", Filter: query.Filter{Queue: "from",
-			Not: "to", States: []task.State{task.Scheduled}}})
+		return operation.Start(r, "default", 0, w.NewID(), operation.Spec{Action: task.Move, ToQueue: "to",
+			Filter: query.Filter{Queue: "from",
+				Not: "to", States: []task.State{task.Scheduled}}})
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -224,7 +225,8 @@ func TestOperationsCountOnce(t *testing.T) {
 			ids = append(ids, a.ID)
 		}
 		action := []task.BulkAction{task.Cancel, task.Move, task.SetPriority, task.Discard}[seed%4]
-		spec := operation.Spec{Action: action, Filter: query.Filter{Queue: "default"}, ToQueue: "other", Priority: task.Low, Request: task.ID{1}}
+		spec := operation.Spec{Action: action, Filter: query.Filter{Queue: "default"}, ToQueue: "other", Priority: task.Low,
+			Request: task.ID{1}}
 		spec.Filter.States, _ = action.Selects(nil)
 		o, err := engine.Run(w, func(r *engine.Round) (*operation.Operation, error) {
 			return operation.Start(r, "default", 0, w.NewID(), spec)

@@ -37,7 +37,8 @@ func (c *Change) enter(x *schema.Exec) {
 		r.tx.Set(schema.WaitKey(c.ns, c.q.name, x.State, x.RunAt, c.id), nil)
 	case x.State == task.Ready:
 		r.lanes.Enter(c.q.lanes, c.id, x)
-		if n := len(r.Woken); n == 0 || r.Woken[n-1] != (Woken{c.ns, c.q.name}) { // tasks often come in bulk, and one wake-up serves them all
+		// tasks often come in bulk, and one wake-up serves them all
+		if n := len(r.Woken); n == 0 || r.Woken[n-1] != (Woken{c.ns, c.q.name}) {
 			c.q.in(r).Wake()
 		}
 	case x.State == task.Dead || x.State == task.Poisoned:

@@ -12,7 +12,8 @@ type Policy struct {
 	Admitted func(r *Round, n *NewTask, e *schema.Envelope, x *schema.Exec)
 	// Ended is called when a task with links has ended or was replayed; x has its new state. The result is set only if the task succeeded.
 	Ended func(r *Round, ns string, id task.ID, x *schema.Exec, result schema.Result)
-	// Delivered is called when a message was delivered to its shard, or refused there. It returns true if the message must be delivered again.
+	// Delivered is called when a message was delivered to its shard, or refused there. It returns true if the message
+	// must be delivered again.
 	Delivered func(r *Round, ns string, m *schema.Message, a Accepted, refused *task.Error) (stays bool)
 	// Due handles deadlines, by their kind. The deadline's row has been deleted by then.
 	Due map[schema.DeadlineKind]func(r *Round, d schema.Deadline)

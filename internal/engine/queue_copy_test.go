@@ -77,7 +77,8 @@ func TestLateDrop(t *testing.T) {
 			PutQueue(r, "default", "a", task.QueueConfig{Version: c.copied, Settings: task.DefaultSettings()})
 			err := DropQueue(r, "default", "a", c.dropped)
 			if HasQueue(r, "default", "a") != c.stays || errors.Is(err, task.ErrWrongState) != c.stays || (err == nil) == c.stays {
-				t.Errorf("dropping version %d of version %d: %v, and the copy stays: %t", c.dropped, c.copied, err, HasQueue(r, "default", "a"))
+				t.Errorf("dropping version %d of version %d: %v, and the copy stays: %t", c.dropped, c.copied, err,
+					HasQueue(r, "default", "a"))
 			}
 		})
 	}
@@ -137,8 +138,10 @@ func TestLateCopyOfAnEarlierQueue(t *testing.T) {
 			share: task.Share{Version: 5, Amounts: task.Amounts{Running: 2}}, want: task.Share{Amounts: task.Quotas{Running: 2}.Whole()}},
 		"of the same queue": {late: task.QueueConfig{}, next: task.QueueConfig{Divided: true, CreatedAt: time.Unix(1, 0)},
 			want: task.Share{Amounts: task.Quotas{Running: 2}.Whole()}},
-		"of the same queue, divided": {late: task.QueueConfig{Divided: true}, next: task.QueueConfig{Divided: true, CreatedAt: time.Unix(1, 0)},
-			share: task.Share{Version: 5, Amounts: task.Amounts{Running: 1}}, want: task.Share{Version: 5, Amounts: task.Amounts{Running: 1}}},
+		"of the same queue, divided": {late: task.QueueConfig{Divided: true}, next: task.QueueConfig{Divided: true,
+			CreatedAt: time.Unix(1, 0)},
+			share: task.Share{Version: 5, Amounts: task.Amounts{Running: 1}}, want: task.Share{Version: 5,
+				Amounts: task.Amounts{Running: 1}}},
 	} {
 		w := NewWorld(t)
 		c.late.CreatedAt = time.Unix(1, 0)

@@ -122,7 +122,8 @@ func TestLostClaimsAreReported(t *testing.T) {
 	w := NewWorld(t)
 	_, holds := w.claimAll(2)
 	must(w, func(r *Round) (struct{}, error) { return struct{}{}, Cancel(r, "default", holds[0].ID) })
-	if want := (Lost{ID: holds[0].ID, Token: holds[0].Token, Reason: task.StaleCancelled}); len(w.Last.Lost) != 1 || w.Last.Lost[0] != want {
+	if want := (Lost{ID: holds[0].ID, Token: holds[0].Token, Reason: task.StaleCancelled}); len(w.Last.Lost) != 1 ||
+		w.Last.Lost[0] != want {
 		t.Errorf("a cancelled task was reported as %+v, want %+v", w.Last.Lost, want)
 	}
 	w.Now = w.deadlines()[0].At

@@ -135,8 +135,8 @@ func reused(field, value string, id task.ID) error {
 	if field == "idempotency_key" { // each queue has its own keys
 		differs = "type or payload"
 	}
-	return &task.Error{Code: task.CodeConflict, Field: field, Message: fmt.Sprintf("%s %q was used for task %s, which has another %s", field,
-		value, id, differs)}
+	return &task.Error{Code: task.CodeConflict, Field: field, Message: fmt.Sprintf("%s %q was used for task %s, which has another %s",
+		field, value, id, differs)}
 }
 
 // Hasher hashes what must be the same of tasks when a key is used again.

@@ -65,7 +65,8 @@ func TestListOfSchedules(t *testing.T) {
 		want   string
 	}{
 		{all, "", 9, "s0 s1 s2 s3 false"}, {all, "", 4, "s0 s1 s2 s3 false"}, {all, "", 3, "s0 s1 s2 true"}, {all, "s1", 9, "s2 s3 false"},
-		{all, "s", 1, "s0 true"}, {shop, "", 9, "s1 s3 false"}, {shop, "", 1, "s1 true"}, {shop, "s1", 1, "s3 false"}, {shop, "s3", 9, "false"},
+		{all, "s", 1, "s0 true"}, {shop, "", 9, "s1 s3 false"}, {shop, "", 1, "s1 true"}, {shop, "s1", 1, "s3 false"},
+		{shop, "s3", 9, "false"},
 	} {
 		page, got := schedule.List(w.Store, "default", c.scope, c.behind, c.limit), ""
 		for _, v := range page.Schedules {
@@ -229,7 +230,8 @@ func TestAuditOfSchedules(t *testing.T) {
 		if err != nil || len(page.Entries) != entries {
 			t.Fatalf("after change %d there are %d audit entries, want %d: %v", i, len(page.Entries), entries, err)
 		}
-		if newest := page.Entries[0]; newest.Queue != s.Task.Queue || strings.Contains(string(newest.Before)+string(newest.After), "secret") {
+		if newest := page.Entries[0]; newest.Queue != s.Task.Queue || strings.Contains(string(newest.Before)+string(newest.After),
+			"secret") {
 			t.Errorf("change %d is recorded as %s to %s in queue %q", i, newest.Before, newest.After, newest.Queue)
 		}
 	}

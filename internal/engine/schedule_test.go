@@ -63,10 +63,10 @@ func (s *story) scheduleStep(d *datadriven.TestData) string {
 
 func (s *story) putSchedule(d *datadriven.TestData) string {
 	put := schedule.PutCall{ID: s.NewID(), Version: s.versions, Create: d.HasArg("create"), DryRun: d.HasArg("dry-run"),
-		Schedule: task.Schedule{Name: d.CmdArgs[0].Key, Cron: strings.ReplaceAll(arg(d, "cron"), "_", " "), Every: duration(arg(d, "every")),
-			TimeZone: arg(d, "zone"), Jitter: duration(arg(d, "jitter")), Missed: task.Missed(arg(d, "missed")),
-			Overlap: task.Overlap(arg(d, "overlap")), Task: task.Spec{Type: arg(d, "type"), Queue: arg(d, "queue"), Key: arg(d, "key"),
-				Delay: duration(arg(d, "delay")), Headers: headersOf(arg(d, "headers"))}}}
+		Schedule: task.Schedule{Name: d.CmdArgs[0].Key, Cron: strings.ReplaceAll(arg(d, "cron"), "_", " "),
+			Every: duration(arg(d, "every")), TimeZone: arg(d, "zone"), Jitter: duration(arg(d, "jitter")),
+			Missed: task.Missed(arg(d, "missed")), Overlap: task.Overlap(arg(d, "overlap")), Task: task.Spec{Type: arg(d, "type"),
+				Queue: arg(d, "queue"), Key: arg(d, "key"), Delay: duration(arg(d, "delay")), Headers: headersOf(arg(d, "headers"))}}}
 	if v := arg(d, "unique"); v != "" {
 		put.Schedule.Task.Unique = &task.Unique{Key: v}
 	}
@@ -344,7 +344,8 @@ func TestHistoryCoversOtherShards(t *testing.T) {
 				w.Round(func(r *engine.Round) { engine.Delivered(r, "default", messages[0].Request, c.answer, c.refused) })
 			}
 			ticks, err := schedule.History(w.Store, "default", "s", 0, 10)
-			if err != nil || len(ticks) != 1 || ticks[0].Outcome != c.outcome || ticks[0].Reason != c.reason || ticks[0].Task != c.answer.ID {
+			if err != nil || len(ticks) != 1 || ticks[0].Outcome != c.outcome || ticks[0].Reason != c.reason ||
+				ticks[0].Task != c.answer.ID {
 				t.Errorf("History has %+v, %v", ticks[0], err)
 			}
 			if left := w.Messages(10); len(left) > 0 {
@@ -381,7 +382,8 @@ func BenchmarkSchedules(b *testing.B) {
 	w := engine.NewWorld(b)
 	w.PutQueue("default", task.DefaultSettings(), false)
 	put := func(name string) {
-		s := task.Schedule{Name: name, Cron: "0 0 * * *", TimeZone: "Europe/Berlin", Task: task.Spec{Type: "job", Payload: []byte(`{"a":1}`)}}
+		s := task.Schedule{Name: name, Cron: "0 0 * * *", TimeZone: "Europe/Berlin", Task: task.Spec{Type: "job",
+			Payload: []byte(`{"a":1}`)}}
 		s.Fill()
 		w.Round(func(r *engine.Round) {
 			if _, err := schedule.Put(r, "default", schedule.PutCall{Schedule: s, ID: w.NewID(), Version: 1}); err != nil {

@@ -19,7 +19,8 @@ func TestJitterLongerThanTheInterval(t *testing.T) {
 		missed        task.Missed
 	}{
 		{10 * time.Minute, 15 * time.Minute, task.MissedSkip}, {10 * time.Minute, 15 * time.Minute, task.MissedOnce},
-		{10 * time.Minute, time.Hour, task.MissedAll}, {time.Hour, 24 * time.Hour, task.MissedSkip}, {time.Hour, 24 * time.Hour, task.MissedOnce},
+		{10 * time.Minute, time.Hour, task.MissedAll}, {time.Hour, 24 * time.Hour, task.MissedSkip},
+		{time.Hour, 24 * time.Hour, task.MissedOnce},
 	} {
 		w := engine.NewWorld(t)
 		w.PutQueue("default", task.DefaultSettings(), false)

@@ -23,7 +23,8 @@ func BenchmarkSearch(b *testing.B) {
 		w.Now += store.Time(100 * time.Millisecond / time.Microsecond)
 		w.Round(func(r *Round) {
 			for i := range 1000 {
-				s := task.Spec{Type: fmt.Sprint("job.", i%10), Queue: "default", Priority: task.Normal, Payload: payload, Tags: []string{"bulk"}}
+				s := task.Spec{Type: fmt.Sprint("job.", i%10), Queue: "default", Priority: task.Normal, Payload: payload,
+					Tags: []string{"bulk"}}
 				if _, err := Enqueue(r, &NewTask{Namespace: "default", ID: w.NewID(), Fresh: true, Spec: s}); err != nil {
 					b.Fatal(err)
 				}
@@ -78,8 +79,8 @@ func BenchmarkSearch(b *testing.B) {
 	}
 	b.Run("count_dead", func(b *testing.B) {
 		for b.Loop() {
-			if n, err := query.CountMatches(w.Store, "default", state(task.Dead), nil, 5000, 10); err != nil || n.Count != int64(want[task.Dead]) ||
-				n.Next != nil {
+			if n, err := query.CountMatches(w.Store, "default", state(task.Dead), nil, 5000, 10); err != nil ||
+				n.Count != int64(want[task.Dead]) || n.Next != nil {
 				b.Fatal(n.Count, n.Next, err)
 			}
 		}

@@ -109,8 +109,8 @@ func (l *lottery) elsewhere() {
 				l.T.Fatal(err)
 			}
 		}
-		got, _ := engine.ClaimTasks(r, &engine.ClaimRequest{Namespace: "other", Queues: []engine.Share{{Queue: "a1"}}, Max: 2, MaxBytes: 1 << 20,
-			Lease: 12 * time.Hour})
+		got, _ := engine.ClaimTasks(r, &engine.ClaimRequest{Namespace: "other", Queues: []engine.Share{{Queue: "a1"}},
+			Max: 2, MaxBytes: 1 << 20, Lease: 12 * time.Hour})
 		if _, err := engine.Fail(r, engine.Hold{Namespace: "other", ID: got[0].ID, Token: got[0].Token},
 			engine.FailRequest{Action: engine.FailDead}); err != nil {
 			l.T.Fatal(err)
@@ -143,7 +143,8 @@ func (l *lottery) settle() {
 				return engine.Ack(r, hold, schema.Result{})
 			}
 			message := fmt.Sprintf("%s %d", l.pick([]string{"timed out after", "no host"}), l.rng.IntN(100))
-			return engine.Fail(r, hold, engine.FailRequest{Action: engine.FailAction(l.rng.IntN(4)), Failure: schema.Failure{Message: message}})
+			return engine.Fail(r, hold, engine.FailRequest{Action: engine.FailAction(l.rng.IntN(4)),
+				Failure: schema.Failure{Message: message}})
 		}) // the lease may be over
 	}
 }
@@ -214,7 +215,8 @@ func wants(f *query.Filter, v *query.View) bool {
 		f.Fingerprint == fingerprint.Text(fingerprint.Of(v.Type,
 			fingerprint.Normalize(last.Message)))) &&
 		(f.CreatedAfter == 0 || x.CreatedAt > f.CreatedAfter) && (f.CreatedBefore == 0 || x.CreatedAt < f.CreatedBefore) &&
-		bytes.Contains(v.Payload, []byte(f.Text)) && (f.Payload == nil || f.Payload[1].Value == "1" && bytes.Contains(v.Payload, []byte("fruit")))
+		bytes.Contains(v.Payload, []byte(f.Text)) && (f.Payload == nil || f.Payload[1].Value == "1" &&
+		bytes.Contains(v.Payload, []byte("fruit")))
 }
 
 // expect returns the ids that a filter selects, in order.
@@ -309,7 +311,8 @@ func (l *lottery) read(f query.Filter, limit int) (ids []task.ID) {
 			return ids
 		}
 		if len(p.Tasks) > limit || cursor != nil && bytes.Compare(p.Next, cursor) >= 0 || pages > 10_000 {
-			l.T.Fatalf("%+v: page %d with a limit of %d has %d tasks and continues from %x after %x", f, pages, limit, len(p.Tasks), p.Next, cursor)
+			l.T.Fatalf("%+v: page %d with a limit of %d has %d tasks and continues from %x after %x", f, pages, limit, len(p.Tasks), p.Next,
+				cursor)
 		}
 		if n := len(p.Tasks); n > 0 && bytes.Compare(p.Next, placeIn(f, p.Tasks[n-1])) > 0 {
 			l.T.Fatalf("%+v: the page continues from %x, which is before its last task %s", f, p.Next, p.Tasks[n-1].ID)
@@ -485,8 +488,8 @@ func TestSearchIsBounded(t *testing.T) {
 	}{
 		{"newest", query.Filter{}, query.BudgetOf(100, 0), 10, 10, 10, false},
 		{"bounded", query.Filter{Key: "none"}, query.BudgetOf(10, 0), 10, 10, 0, false},
-		{"fields of payloads, bounded", query.Filter{Payload: []query.PayloadField{{Path: "a", Value: "1"}}}, query.BudgetOf(10, 0), 10, 10, 0,
-			false},
+		{"fields of payloads, bounded", query.Filter{Payload: []query.PayloadField{{Path: "a", Value: "1"}}}, query.BudgetOf(10, 0), 10, 10,
+			0, false},
 		{"payloads, bounded", query.Filter{Text: "none"}, query.BudgetOf(10, 0), 10, 10, 0, false},
 		// tasks and lanes: the rare one is in the row of its lane
 		{"by state", query.Filter{States: ready}, query.BudgetOf(1000, 2000), 10, 1000 + 1 + 3, 10, false},
@@ -500,13 +503,14 @@ func TestSearchIsBounded(t *testing.T) {
 		{"dead, bounded", query.Filter{Queue: "dead", States: dead, Type: "none"}, query.BudgetOf(1, 0), 10, 20, 0, false},
 		{"dead, bounded behind a match", query.Filter{Queue: "dead", States: dead, Type: "rare"}, query.BudgetOf(2, 0), 10, 21, 1, false},
 		{"zones, bounded", query.Filter{Type: "none"}, query.BudgetOf(1, 0), 10, 20, 0, false},
-		{"queue, full", query.Filter{Queue: "default"}, query.BudgetOf(1000, 0), query.IndexChunk, query.IndexChunk, query.IndexChunk, false},
+		{"queue, full", query.Filter{Queue: "default"}, query.BudgetOf(1000, 0), query.IndexChunk, query.IndexChunk,
+			query.IndexChunk, false},
 		{"queue, bounded", query.Filter{Queue: "default", Key: "none"}, query.BudgetOf(10, 0), 10, 10, 0, false},
 	} {
 		p, err := query.ReadPage(w.Store, "default", c.filter, nil, c.limit, c.most)
 		if err != nil || p.Rows != c.rows || len(p.Tasks) != c.found || (p.Next == nil) != c.whole {
-			t.Errorf("%s: a page has %d tasks from %d rows, complete %t (%v), want %d from %d, %t", c.name, len(p.Tasks), p.Rows, p.Next == nil, err,
-				c.found, c.rows, c.whole)
+			t.Errorf("%s: a page has %d tasks from %d rows, complete %t (%v), want %d from %d, %t", c.name, len(p.Tasks), p.Rows,
+				p.Next == nil, err, c.found, c.rows, c.whole)
 		}
 	}
 	for _, f := range []query.Filter{{Type: "rare", States: ready}, {Type: "rare", Queue: "default"}, {Type: "rare", Not: "dead"},
@@ -530,7 +534,8 @@ func TestSearchIsBounded(t *testing.T) {
 			t.Errorf("%+v: %d pages found %v, want %s", f, pages, found, rare)
 		}
 	}
-	if n, err := query.CountMatches(w.Store, "default", query.Filter{States: ready}, make([]byte, 16), 1000, 0); err != nil || n.Count != 0 {
+	if n, err := query.CountMatches(w.Store, "default", query.Filter{States: ready}, make([]byte, 16), 1000, 0); err != nil ||
+		n.Count != 0 {
 		t.Errorf("counted %d tasks below the lowest id (%v), want none", n.Count, err)
 	}
 	for _, c := range []struct {

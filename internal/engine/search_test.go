@@ -13,8 +13,8 @@ import (
 // rare moves a few tasks of a queue to each state, and returns how many.
 func (w *World) rare(queue, typ string) map[task.State]int {
 	w.T.Helper()
-	want := map[task.State]int{task.Dead: 219, task.Poisoned: 3, task.Claimed: 30, task.Retrying: 20, task.Scheduled: 25, task.Cancelled: 40,
-		task.Discarded: 15, task.Succeeded: 60, task.Ready: 10}
+	want := map[task.State]int{task.Dead: 219, task.Poisoned: 3, task.Claimed: 30, task.Retrying: 20, task.Scheduled: 25,
+		task.Cancelled: 40, task.Discarded: 15, task.Succeeded: 60, task.Ready: 10}
 	for _, s := range []task.State{task.Dead, task.Poisoned, task.Claimed, task.Retrying, task.Scheduled, task.Cancelled, task.Discarded,
 		task.Succeeded, task.Ready} {
 		for range want[s] {
@@ -139,15 +139,17 @@ func TestSearchReadsFewRows(t *testing.T) {
 			searches = append(searches, search{query.Filter{States: []task.State{s}}, n}, search{query.Filter{States: []task.State{s},
 				Queue: "busy"}, 0})
 		}
-		searches = append(searches, search{query.Filter{States: []task.State{s}, Queue: "mail"}, n}, search{query.Filter{States: []task.State{s},
-			Type: "mail.rare"}, n})
+		searches = append(searches, search{query.Filter{States: []task.State{s}, Queue: "mail"}, n},
+			search{query.Filter{States: []task.State{s},
+				Type: "mail.rare"}, n})
 	}
 	for _, leader := range []string{"the same leader", "a new leader"} {
 		for _, s := range searches {
 			c := &rowCounter{Reader: w.Store}
 			p, err := query.List(c, "default", s.filter, nil, 1000)
 			if err != nil || len(p.Tasks) != s.want || p.Next != nil {
-				t.Errorf("%s: %+v found %d tasks, with more to read: %t (%v), want all %d", leader, s.filter, len(p.Tasks), p.Next != nil, err, s.want)
+				t.Errorf("%s: %+v found %d tasks, with more to read: %t (%v), want all %d", leader, s.filter, len(p.Tasks),
+					p.Next != nil, err, s.want)
 			}
 			if most := 6000 + 5*s.want; c.rows > most {
 				t.Errorf("%s: %+v read %d rows to find %d tasks, want at most %d", leader, s.filter, c.rows, len(p.Tasks), most)

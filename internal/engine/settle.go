@@ -71,7 +71,8 @@ func (h Hold) staleness(verb string, x *schema.Exec, ended *schema.Attempt) erro
 	case x.Fence == h.Token.Fence:
 		return h.stale(verb, task.StaleExpired, "the lease was lost", x)
 	case x.State == task.Claimed:
-		return h.stale(verb, task.StaleReclaimed, fmt.Sprintf("the lease was lost, reclaimed by %q at fence %d", x.Claim.Worker, x.Fence), x)
+		return h.stale(verb, task.StaleReclaimed, fmt.Sprintf("the lease was lost, reclaimed by %q at fence %d", x.Claim.Worker, x.Fence),
+			x)
 	}
 	return h.stale(verb, task.StaleReclaimed, fmt.Sprintf("the lease was lost, reclaimed at fence %d, now %s", x.Fence, x.State), x)
 }

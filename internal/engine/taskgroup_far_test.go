@@ -245,7 +245,8 @@ func TestResultsTooLarge(t *testing.T) {
 		}
 		members, _, err := workflow.Members(w.Store, "default", n.ID, task.ID{}, 1)
 		if err != nil || members[0].Omitted != c.omitted || (len(members[0].Result.Data) == c.size) == c.omitted {
-			t.Errorf("of a result of %d bytes the group keeps %d, too large: %t, %v", c.size, len(members[0].Result.Data), members[0].Omitted, err)
+			t.Errorf("of a result of %d bytes the group keeps %d, too large: %t, %v", c.size, len(members[0].Result.Data),
+				members[0].Omitted, err)
 		}
 		for _, b := range w.Claim(engine.ClaimRequest{Queues: []engine.Share{{Queue: "default"}}, Max: 2}) {
 			if p := schema.ReadEnvelope(w.Store, "default", b.ID).Parent; p.Omitted != c.without || (len(p.Result) == c.size) == c.without {

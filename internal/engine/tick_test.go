@@ -19,14 +19,16 @@ func TestDeadlinesPassInOrder(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		w := NewWorld(t)
-		kinds := [][]schema.DeadlineKind{{schema.OnRequest, schema.OnLease}, {schema.OnTick, schema.OnLease}, {schema.OnRequest, schema.OnTick,
-			schema.OnLease, schema.OnLease}, {schema.OnLease}, {schema.OnRequest}}[seed%5]
+		kinds := [][]schema.DeadlineKind{{schema.OnRequest, schema.OnLease}, {schema.OnTick, schema.OnLease},
+			{schema.OnRequest, schema.OnTick,
+				schema.OnLease, schema.OnLease}, {schema.OnLease}, {schema.OnRequest}}[seed%5]
 		var want []schema.Deadline
 		set := func(many int, span store.Time) {
 			w.Round(func(r *Round) {
 				for range many {
 					id := w.NewID() // of no task and no schedule: it has no effect
-					d := schema.Deadline{At: w.Now + store.Time(rng.IntN(int(span))), Kind: kinds[rng.IntN(len(kinds))], Namespace: "default", Rest: id[:]}
+					d := schema.Deadline{At: w.Now + store.Time(rng.IntN(int(span))), Kind: kinds[rng.IntN(len(kinds))],
+						Namespace: "default", Rest: id[:]}
 					if d.Kind == schema.OnTick {
 						d.Rest = append(d.Rest, 0)
 					}

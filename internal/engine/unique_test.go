@@ -21,8 +21,9 @@ func TestCheckFindsUniqueKeys(t *testing.T) {
 		spoil func(tx *store.Tx, holder, next, other task.ID)
 		want  string
 	}{
-		"no row":      {func(tx *store.Tx, _, _, _ task.ID) { tx.Delete(key) }, "is missing"},
-		"another row": {func(tx *store.Tx, _, _, _ task.ID) { tx.Set(schema.UniqueKey("default", "default", "l"), nil) }, "refers to nothing"},
+		"no row": {func(tx *store.Tx, _, _, _ task.ID) { tx.Delete(key) }, "is missing"},
+		"another row": {func(tx *store.Tx, _, _, _ task.ID) { tx.Set(schema.UniqueKey("default", "default", "l"), nil) },
+			"refers to nothing"},
 		"another holder": {func(tx *store.Tx, _, next, other task.ID) {
 			tx.Set(key, schema.UniqueRow{Holder: other, Next: next}.Encode())
 		},

@@ -58,7 +58,8 @@ func TestPriorityWeightsAgainstTypes(t *testing.T) {
 	all := []engine.Share{{Queue: "default"}}
 	t.Run("apart", func(t *testing.T) {
 		w := setting(t, [3]int{70, 20, 10})
-		w.add(task.Spec{Type: "b", Priority: task.High}, task.Spec{Type: "b", Priority: task.Normal}, task.Spec{Type: "a", Priority: task.Low})
+		w.add(task.Spec{Type: "b", Priority: task.High}, task.Spec{Type: "b", Priority: task.Normal},
+			task.Spec{Type: "a", Priority: task.Low})
 		for range 90 {
 			w.claim(engine.ClaimRequest{Queues: all, Types: []string{"b"}}, priority)
 			w.claim(engine.ClaimRequest{Queues: all, Types: []string{"a"}}, priority)
@@ -90,8 +91,9 @@ func TestQueueWeightsAgainstTypes(t *testing.T) {
 		w.claim(engine.ClaimRequest{Weighted: true, Queues: shares, Types: []string{"b"}}, queue)
 		w.claim(engine.ClaimRequest{Weighted: true, Queues: shares, Types: []string{"a"}}, queue)
 		w.Round(func(r *engine.Round) {
-			engine.PutShare(r, task.SpaceName{Namespace: "default"}, task.Share{Version: w.Index, Amounts: task.Amounts{Backlog: task.NoLimit,
-				Bytes: task.NoLimit}})
+			engine.PutShare(r, task.SpaceName{Namespace: "default"}, task.Share{Version: w.Index,
+				Amounts: task.Amounts{Backlog: task.NoLimit,
+					Bytes: task.NoLimit}})
 		})
 		w.claim(engine.ClaimRequest{Weighted: true, Queues: shares, Types: []string{"b"}}, queue) // the namespace is at its limit
 		w.Round(func(r *engine.Round) {

@@ -103,7 +103,8 @@ func CheckKinds(field string, kinds []Kind) error {
 	}
 	for _, k := range kinds {
 		if !slices.ContainsFunc(Kinds, k.covers) {
-			return task.Invalid(field, "%q is neither a kind of event such as task.dead nor a group of them such as task.*", task.Cut(string(k), 64))
+			return task.Invalid(field, "%q is neither a kind of event such as task.dead nor a group of them such as task.*",
+				task.Cut(string(k), 64))
 		}
 	}
 	return nil

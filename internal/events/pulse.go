@@ -15,9 +15,10 @@ const (
 // pulse serves a reader that only needs to know that something happened, not what. The ring keeps no events for it: it checks each event
 // until one matches, and then none until the reader has been notified.
 type pulse struct {
-	filter       Filter
-	hit          bool
-	notifiedUpTo uint64        // index of the entry up to which the reader was notified: a read from before it means that the answer was lost
+	filter Filter
+	hit    bool
+	// index of the entry up to which the reader was notified: a read from before it means that the answer was lost
+	notifiedUpTo uint64
 	hits         chan struct{} // receives when there is a hit
 	seen         time.Time     // time of its reader's last read
 }

@@ -249,7 +249,8 @@ func TestFilter(t *testing.T) {
 		want bool
 	}{
 		{Filter{}, true}, {Filter{Queue: "mail"}, true}, {Filter{Queue: "sms"}, false}, {Filter{Type: "welcome"}, true},
-		{Filter{Type: "x"}, false}, {Filter{Task: e.Task}, true}, {Filter{Task: task.NewID(1, 1, 2)}, false}, {Filter{Kinds: []Kind{TaskDead}},
+		{Filter{Type: "x"}, false}, {Filter{Task: e.Task}, true}, {Filter{Task: task.NewID(1, 1, 2)}, false},
+		{Filter{Kinds: []Kind{TaskDead}},
 			true}, {Filter{Kinds: []Kind{"task.*"}}, true},
 		{Filter{Kinds: []Kind{"queue.*", TaskClaimed}}, false}, {Filter{Scope: task.Scope{Queues: []string{"m*"}}}, true},
 		{Filter{Scope: task.Scope{Queues: []string{"s*"}}}, false},

@@ -365,7 +365,8 @@ func TestEnqueueKeepsToTheQueues(t *testing.T) {
 			return err
 		},
 		"a later member": func() error {
-			_, err := groups.AddGroupTasks(ctx, &pawlv1.AddGroupTasksRequest{GroupId: task.ID{1}.String(), Tasks: []*pawlv1.TaskSpec{spec("sms")}})
+			_, err := groups.AddGroupTasks(ctx, &pawlv1.AddGroupTasksRequest{GroupId: task.ID{1}.String(),
+				Tasks: []*pawlv1.TaskSpec{spec("sms")}})
 			return err
 		},
 		"a schedule": func() error {
@@ -384,7 +385,8 @@ func TestEnqueueKeepsToTheQueues(t *testing.T) {
 			return err
 		},
 		"an operation": func() error {
-			_, err := mass.StartOperation(ctx, &pawlv1.StartOperationRequest{Spec: &pawlv1.OperationSpec{Action: pawlv1.Action_ACTION_CANCEL,
+			_, err := mass.StartOperation(ctx, &pawlv1.StartOperationRequest{Spec: &pawlv1.OperationSpec{
+				Action: pawlv1.Action_ACTION_CANCEL,
 				Filter: &pawlv1.Filter{Queue: new("sms")}}})
 			return err
 		},
@@ -483,7 +485,8 @@ func TestLongCallsEndWhenTokensAreRequired(t *testing.T) {
 		defer cancel()
 		s, err := pawlv1.NewWorkerServiceClient(conn).Work(ctx)
 		if err == nil {
-			err = s.Send(&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "mail"}}, Worker: "w"}, Grant: 1})
+			err = s.Send(&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "mail"}}, Worker: "w"},
+				Grant: 1})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -542,7 +545,8 @@ func BenchmarkAccess(b *testing.B) {
 		ctx := with(b.Context(), k.secret[who], "")
 		k.publish()
 		task1 := &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new("mail")}}
-		ack1 := &pawlv1.AckRequest{TaskId: "0199a0e4-0f4c-7001-8000-000000000001", ClaimToken: task.Token{Epoch: 1, Fence: 1, Nonce: 7}.String()}
+		ack1 := &pawlv1.AckRequest{TaskId: "0199a0e4-0f4c-7001-8000-000000000001", ClaimToken: task.Token{Epoch: 1, Fence: 1,
+			Nonce: 7}.String()}
 		run := func(name string, call func() error) {
 			b.Run(name+"/"+who, func(b *testing.B) {
 				b.ReportAllocs()

@@ -112,8 +112,9 @@ func BenchmarkSettle(b *testing.B) {
 	g := newIdle()
 	r := &pawlv1.SettleRequest{}
 	for range 100 {
-		r.Acks = append(r.Acks, &pawlv1.AckRequest{TaskId: "0199a0e4-0f4c-7001-8000-000000000001", ClaimToken: task.Token{Epoch: 1, Fence: 1,
-			Nonce: 7}.String()})
+		r.Acks = append(r.Acks, &pawlv1.AckRequest{TaskId: "0199a0e4-0f4c-7001-8000-000000000001",
+			ClaimToken: task.Token{Epoch: 1, Fence: 1,
+				Nonce: 7}.String()})
 	}
 	ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
 	b.ReportAllocs()

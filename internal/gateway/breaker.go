@@ -25,8 +25,8 @@ func (g *operatorService) CloseBreaker(ctx context.Context, r *pawlv1.CloseBreak
 	}
 	var closed atomic.Int64
 	if err := g.EachPart(ctx, q, func(ctx context.Context, shard uint32) error {
-		out, err := broker.CloseBreakers.Call(ctx, g.verbs, broker.BreakersOf{OnQueue: callinfo.OnQueue(ctx, shard, q.Name), Type: r.GetType(),
-			Authored: broker.Authored{By: by}})
+		out, err := broker.CloseBreakers.Call(ctx, g.verbs, broker.BreakersOf{OnQueue: callinfo.OnQueue(ctx, shard, q.Name),
+			Type: r.GetType(), Authored: broker.Authored{By: by}})
 		closed.Add(int64(out.Closed))
 		return err
 	}); err != nil {

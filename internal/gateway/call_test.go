@@ -79,8 +79,8 @@ func TestStreamsNameNode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			hello := &pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "a"}}, Order: pawlv1.Order_ORDER_STRICT,
-				Worker: "w"}}
+			hello := &pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "a"}},
+				Order: pawlv1.Order_ORDER_STRICT, Worker: "w"}}
 			if err := stream.Send(hello); err != nil {
 				t.Fatal(err)
 			}

@@ -217,7 +217,8 @@ func TestClientCertificatesEnd(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := stream.Send(&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "mail"}}, Worker: "w"},
+				if err := stream.Send(&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "mail"}},
+					Worker: "w"},
 					Grant: 1}); err != nil {
 					t.Fatal(err)
 				}

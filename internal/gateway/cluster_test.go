@@ -68,19 +68,21 @@ func newFakeAdmin() *fakeAdmin {
 		overview: cluster.Overview{Settings: settings,
 			Nodes: []cluster.NodeOverview{
 				{Node: nodes[0], Answers: true, Alive: true, Reported: true, Silent: 500 * time.Millisecond, Replicas: []uint32{0, 1, 2},
-					Leads: []uint32{0, 1}, Report: cluster.Report{DiskFree: 10 << 30, DiskTotal: 40 << 30, ClockOffset: -1500 * time.Microsecond}},
+					Leads: []uint32{0, 1}, Report: cluster.Report{DiskFree: 10 << 30, DiskTotal: 40 << 30,
+						ClockOffset: -1500 * time.Microsecond}},
 				{Node: nodes[1], Answers: true, Alive: true, Reported: true, Silent: time.Second, Replicas: []uint32{0, 1, 2}},
 				{Node: nodes[2], Silent: 90 * time.Second},
 			},
 			Shards: []cluster.ShardOverview{
 				{Shard: shards[0], Known: true, Leader: 1, Term: 3, Applied: 1000, Members: members, Under: true},
-				{Shard: shards[1], Known: true, Leader: 1, Term: 4, Applied: 2000, Members: members[:2], Under: true, Problem: "waits for \"n2\"",
-					LastStep: "shard 1: add learner 2.0"},
+				{Shard: shards[1], Known: true, Leader: 1, Term: 4, Applied: 2000, Members: members[:2], Under: true,
+					Problem: "waits for \"n2\"", LastStep: "shard 1: add learner 2.0"},
 				{Shard: shards[2], Under: true, Problem: "none of its replicas answers"},
 			}},
 		m: &cluster.Map{Version: 77, Settings: settings, Nodes: nodes, Shards: shards},
 		found: administration.Verification{Shard: 1, Index: 2001, Rows: 1234, Equal: true,
-			Replicas: []administration.ReplicaHash{{Node: "n1", Hash: 0xabc, Known: true}, {Node: "n2", Hash: 0xabc, Known: true}, {Node: "n3"}}},
+			Replicas: []administration.ReplicaHash{{Node: "n1", Hash: 0xabc, Known: true}, {Node: "n2", Hash: 0xabc, Known: true},
+				{Node: "n3"}}},
 	}
 }
 
@@ -164,7 +166,8 @@ var clusterCalls = []struct {
 	{"POST /cluster/nodes/n2/drain", rpcOf(pawlv1.ClusterServiceClient.DrainNode, &pawlv1.DrainNodeRequest{Node: "n2"}), "drain n2"},
 	{"POST /cluster/nodes/n2/undrain", rpcOf(pawlv1.ClusterServiceClient.DrainNode, &pawlv1.DrainNodeRequest{Node: "n2", Undo: true}),
 		"undrain n2"},
-	{"POST /cluster/nodes/n2/remove", rpcOf(pawlv1.ClusterServiceClient.RemoveNode, &pawlv1.RemoveNodeRequest{Node: "n2"}), "remove n2 false"},
+	{"POST /cluster/nodes/n2/remove", rpcOf(pawlv1.ClusterServiceClient.RemoveNode, &pawlv1.RemoveNodeRequest{Node: "n2"}),
+		"remove n2 false"},
 	{`POST /cluster/nodes/n2/remove {"force":true}`, rpcOf(pawlv1.ClusterServiceClient.RemoveNode, &pawlv1.RemoveNodeRequest{
 		Node: "n2", Force: true}),
 		"remove n2 true"},
@@ -294,14 +297,16 @@ func TestClusterRefusalsOverGRPCAndREST(t *testing.T) {
 			}
 			_, err := c.rpc(t.Context(), client)
 			w := restCluster(t, g, c.rest)
-			if e := detailOf(err); e.GetCode() != "wrong_state" || e.GetMessage() != "not now" || w.Code != 409 || !strings.Contains(w.Body.String(),
-				`"detail":"not now"`) {
+			if e := detailOf(err); e.GetCode() != "wrong_state" || e.GetMessage() != "not now" || w.Code != 409 ||
+				!strings.Contains(w.Body.String(),
+					`"detail":"not now"`) {
 				t.Errorf("%s: gRPC %v, REST %d %s, want wrong_state", c.rest, err, w.Code, w.Body)
 			}
 		}
 		alone := New(f.config())
 		for _, c := range clusterCalls {
-			if w := restCluster(t, alone, c.rest); w.Code != 409 || !strings.Contains(w.Body.String(), "does not offer the calls for a cluster") {
+			if w := restCluster(t, alone, c.rest); w.Code != 409 || !strings.Contains(w.Body.String(),
+				"does not offer the calls for a cluster") {
 				t.Errorf("%s without a cluster: %d %s, want wrong_state", c.rest, w.Code, w.Body)
 			}
 		}

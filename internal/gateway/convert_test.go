@@ -363,7 +363,8 @@ func TestLongInputIsTruncated(t *testing.T) {
 		most int
 	}{
 		"queue":  {callinfo.MayUse(ctx, long), 64},
-		"metric": {metric, 256}, "hosts": {hosts, 300}, "host": {stray, 300}, "local host": {w.Body, 300}, "host in the log": {logged.String(),
+		"metric": {metric, 256}, "hosts": {hosts, 300}, "host": {stray, 300}, "local host": {w.Body, 300},
+		"host in the log": {logged.String(),
 			300}, "address": {callinfo.HostOf(long), 64}, "host of an address": {callinfo.HostOf(long + ":1"), 64},
 	} {
 		if repeated := regexp.MustCompile("x{9,}").FindString(fmt.Sprint(c.said)); len(repeated) != c.most {
@@ -419,7 +420,8 @@ func TestEdgeCases(t *testing.T) {
 	w := workerProto(&registry.Info{Lost: &registry.Lost{At: at, Reason: "silent"}, Quiet: &registry.Quiet{By: "lena", Reason: "deploy",
 		At: at, Until: at.Add(time.Hour)}})
 	if w.GetLostAt().AsTime().Unix() != 100 || w.GetLostReason() != "silent" || w.GetQuiet().GetBy() != "lena" ||
-		w.GetQuiet().GetReason() != "deploy" || w.GetQuiet().GetUntil().AsTime().Unix() != 3700 || w.GetQuiet().GetAt().AsTime().Unix() != 100 {
+		w.GetQuiet().GetReason() != "deploy" || w.GetQuiet().GetUntil().AsTime().Unix() != 3700 ||
+		w.GetQuiet().GetAt().AsTime().Unix() != 100 {
 		t.Errorf("worker = %v", w)
 	}
 }
@@ -453,7 +455,8 @@ func TestPanicInOneShardsCall(t *testing.T) {
 		t.Error("GetQueue returned no error after a panic")
 	}
 	f.panics = true
-	settled, err := g.services.worker.Settle(ctx, &pawlv1.SettleRequest{Acks: []*pawlv1.AckRequest{{TaskId: someID, ClaimToken: claimToken}}})
+	settled, err := g.services.worker.Settle(ctx, &pawlv1.SettleRequest{Acks: []*pawlv1.AckRequest{
+		{TaskId: someID, ClaimToken: claimToken}}})
 	if err != nil || settled.Acks[0].GetError().GetCode() != string(contract.CodeInternal) {
 		t.Errorf("Settle: %v, %v, want an internal error of the item", settled, err)
 	}
@@ -499,7 +502,8 @@ func TestQueueListsNameWhatIsMissing(t *testing.T) {
 		return all
 	}
 	for _, name := range []string{"a", "b"} {
-		if _, err := g.services.operator.PutQueue(ctx, &pawlv1.PutQueueRequest{Queue: name, Settings: &pawlv1.QueueSettings{}}); err != nil {
+		if _, err := g.services.operator.PutQueue(ctx, &pawlv1.PutQueueRequest{Queue: name, Settings: &pawlv1.QueueSettings{}}); err !=
+			nil {
 			t.Fatalf("a change of queue %s, which was made: %v", name, err)
 		}
 	}
@@ -509,7 +513,8 @@ func TestQueueListsNameWhatIsMissing(t *testing.T) {
 	}{{0, "n7 0 hangs;  2 has no leader; "}, {pawlv1.QueueOrder_QUEUE_ORDER_MOST, "n7 0 hangs;  2 has no leader;  3 hangs; "}} {
 		got, err := g.services.operator.ListQueues(ctx, &pawlv1.ListQueuesRequest{Order: c.order})
 		if err != nil || len(got.GetItems()) != 2 || words(got.GetMissing()) != c.want {
-			t.Fatalf("in order %v: %v, missing %q, %v; want two queues, without %q", c.order, got.GetItems(), words(got.GetMissing()), err, c.want)
+			t.Fatalf("in order %v: %v, missing %q, %v; want two queues, without %q", c.order, got.GetItems(), words(got.GetMissing()), err,
+				c.want)
 		}
 		for _, q := range got.GetItems() {
 			want, depth := "n7 0 hangs; ", int64(5)
@@ -517,8 +522,8 @@ func TestQueueListsNameWhatIsMissing(t *testing.T) {
 				want, depth = "n7 0 hangs;  2 has no leader; ", 0
 			}
 			if words(q.GetMissing()) != want || q.GetDepth().GetScheduled() != depth {
-				t.Errorf("queue %s has %d scheduled, and lacks %q; want %d and %q", q.GetQueue(), q.GetDepth().GetScheduled(), words(q.GetMissing()),
-					depth, want)
+				t.Errorf("queue %s has %d scheduled, and lacks %q; want %d and %q", q.GetQueue(), q.GetDepth().GetScheduled(),
+					words(q.GetMissing()), depth, want)
 			}
 		}
 	}
@@ -600,8 +605,8 @@ func TestOtherPagesFitIntoMessages(t *testing.T) {
 			}
 			return out, nil
 		})
-		if got, err := (g.services.operator).GroupDead(ctx, &pawlv1.GroupDeadRequest{}); err != nil || len(got.Groups) != contract.MaxPage ||
-			got.Partial != cut {
+		if got, err := (g.services.operator).GroupDead(ctx, &pawlv1.GroupDeadRequest{}); err != nil ||
+			len(got.Groups) != contract.MaxPage || got.Partial != cut {
 			t.Errorf("%d groups: page has %d, partial %t, %v", n, len(got.GetGroups()), got.GetPartial(), err)
 		}
 	}
@@ -609,7 +614,8 @@ func TestOtherPagesFitIntoMessages(t *testing.T) {
 
 // A batch of settles is split by the shards of its tasks, and keeps its order in each.
 func TestBatchesAreSplit(t *testing.T) {
-	for shards, want := range map[string]string{"": "", "1": "1", "11": "11", "12": "1 2", "121": "11 2", "2112": "22 11", "1112": "111 2"} {
+	for shards, want := range map[string]string{"": "", "1": "1", "11": "11", "12": "1 2", "121": "11 2",
+		"2112": "22 11", "1112": "111 2"} {
 		var b settleBatch
 		for i, s := range shards {
 			b.calls = append(b.calls, broker.Settle{Hold: broker.Hold{ID: task.NewID(uint32(s-'0'), 1, uint64(i))}})

@@ -34,9 +34,9 @@ var mayBeEmpty = map[string]string{
 	"reason":       ofPeople, "message": ofPeople, "stack": ofPeople, "GroupService/CreateGroup name": ofPeople, "error.type": ofPeople,
 	"payload": asData, "result": asData, "checkpoint": asData, "payload.value": "a value to compare with",
 	"worker": noWorker, "host": noWorker, "version": noWorker, "instance": noWorker,
-	"types": asList, "kinds": asList, "states": asList, "WebhookService/AddWebhook queues": asList, "WebhookService/SetWebhook queues": asList,
-	"MarkerService/AddMarker queues": asList, "events": asList, "tags": asList, "headers": asList, "keys": asList, "breakers": asList,
-	"shards": "without shards, parts is required",
+	"types": asList, "kinds": asList, "states": asList, "WebhookService/AddWebhook queues": asList,
+	"WebhookService/SetWebhook queues": asList, "MarkerService/AddMarker queues": asList, "events": asList, "tags": asList,
+	"headers": asList, "keys": asList, "breakers": asList, "shards": "without shards, parts is required",
 }
 
 // streams are requests of the rpcs that goodCalls leaves out.
@@ -159,7 +159,8 @@ func TestNothingEmptyIsTakenByREST(t *testing.T) {
 			}
 		}
 		tried++
-		path = strings.NewReplacer("{queue}", "mail", "{shard}", "1", "{node}", "n1", "{worker}", "w", "{type}", "a", "{name}", "w").Replace(path)
+		path = strings.NewReplacer("{queue}", "mail", "{shard}", "1", "{node}", "n1", "{worker}", "w", "{type}", "a",
+			"{name}", "w").Replace(path)
 		path = strings.ReplaceAll(path, "{id}", s.names.Replace("$ready"))
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, httptest.NewRequest(method, "http://localhost:7295"+path+query, strings.NewReader(body)))
@@ -224,7 +225,8 @@ func TestNothingEmptyIsTakenByREST(t *testing.T) {
 						each(of, at, depth+1)
 					}
 					for _, value := range empties {
-						refused(method, path, "", replaced(t, base, at, value), strings.ReplaceAll(strings.Join(at, "."), ".0", ""), fmt.Sprintf("%q", value))
+						refused(method, path, "", replaced(t, base, at, value), strings.ReplaceAll(strings.Join(at, "."), ".0", ""),
+							fmt.Sprintf("%q", value))
 					}
 				}
 			}

@@ -66,7 +66,9 @@ func (g *producerService) EnqueueBatch(ctx context.Context, r *pawlv1.EnqueueBat
 		return nil, task.Invalid("tasks", "%d tasks, 1 to %d are allowed", n, g.limits.Batch)
 	}
 	out := &pawlv1.EnqueueBatchResponse{Results: g.enqueue(ctx, r.GetTasks())}
-	if slices.ContainsFunc(out.GetResults(), func(r *pawlv1.EnqueueResult) bool { return r.GetError().GetReason() != task.ReasonNotReady }) {
+	if slices.ContainsFunc(out.GetResults(), func(r *pawlv1.EnqueueResult) bool {
+		return r.GetError().GetReason() != task.ReasonNotReady
+	}) {
 		return out, nil
 	}
 	return nil, &task.Error{Code: task.CodeUnavailable, Reason: task.ReasonNotReady, Message: out.GetResults()[0].GetError().GetMessage()}

@@ -106,7 +106,8 @@ func (f *fakeSchedules) TriggerSchedule(_ context.Context, _ task.Author, _, nam
 		return a, at, err
 	}
 	now := broker.TimeOf(time.Now())
-	v.Last = &broker.Tick{Seq: uint64(len(f.history[name]) + 1), Planned: now.Add(-time.Second), Count: 1, At: now, Outcome: 3, Task: request}
+	v.Last = &broker.Tick{Seq: uint64(len(f.history[name]) + 1), Planned: now.Add(-time.Second), Count: 1, At: now,
+		Outcome: 3, Task: request}
 	f.history[name] = append(f.history[name], v.Last)
 	return broker.Accepted{ID: request, State: task.Ready}, fakeMoment, f.faults.ask()
 }

@@ -23,7 +23,8 @@ func newFakeStats() fakeStats {
 		ran        time.Duration
 		counts     []stats.Counter
 	}{
-		{"mail", "welcome", 30, 0, []stats.Counter{stats.Enqueued}}, {"mail", "welcome", 20, 2 * time.Second, []stats.Counter{stats.Succeeded}},
+		{"mail", "welcome", 30, 0, []stats.Counter{stats.Enqueued}}, {"mail", "welcome", 20, 2 * time.Second,
+			[]stats.Counter{stats.Succeeded}},
 		{"mail", "welcome", 5, time.Second, []stats.Counter{stats.Failed}}, {"mail", "bye", 4, 3 * time.Second,
 			[]stats.Counter{stats.Failed, stats.Dead}},
 		{"mail", "bye", 1, time.Second, []stats.Counter{stats.Failed, stats.Poisoned}}, {"mail", "bye", 3, time.Second,
@@ -92,8 +93,9 @@ func (f fakeStats) Trends(_ context.Context, ns string, names []string, w stats.
 func (f fakeStats) NamespaceStatus(context.Context, string) verb.Partial[broker.NamespaceStatus] {
 	return verb.Partial[broker.NamespaceStatus]{Value: broker.NamespaceStatus{Queues: []string{"mail", "sms"}, Scheduled: 1, Ready: 2,
 		Claimed: 3, Retrying: 4, Dead: 5, Poisoned: 6, NewDead: 1, Busy: []*broker.QueueStatus{{Queue: "sms", OldestReady: time.Second},
-			{Queue: "mail", OldestReady: time.Minute}, {Queue: "a", OldestReady: time.Minute}}}, Missing: []verb.Missing{{Node: "n3", Why: "hangs"},
-		{Shard: 4, Why: "did not answer in time"}}}
+			{Queue: "mail", OldestReady: time.Minute}, {Queue: "a", OldestReady: time.Minute}}},
+		Missing: []verb.Missing{{Node: "n3", Why: "hangs"},
+			{Shard: 4, Why: "did not answer in time"}}}
 }
 
 // QueueCounts returns three queues, of which "sms" has the most.

@@ -93,8 +93,8 @@ func newFake(shards ...uint32) *fake {
 func fakeBreakers() []broker.BreakerInfo {
 	since := broker.TimeOf(time.Unix(946684800, 0))
 	return []broker.BreakerInfo{
-		{Type: "mail", State: broker.BreakerOpen, Since: since, Until: since.Add(time.Minute), Attempts: 20, Failed: 18, Window: time.Minute,
-			Error: "no route", Opened: 2, Probes: 3},
+		{Type: "mail", State: broker.BreakerOpen, Since: since, Until: since.Add(time.Minute), Attempts: 20, Failed: 18,
+			Window: time.Minute, Error: "no route", Opened: 2, Probes: 3},
 		{Type: "sms", State: broker.BreakerProbing, Since: since, Attempts: 4, Failed: 2, Window: 10 * time.Second, Opened: 1,
 			Passed: 1, Probes: 3, Probe: task.NewID(1, 1, 1)},
 	}
@@ -210,7 +210,8 @@ func (f *fake) enqueue(shard uint32, ns string, s task.Spec) (out broker.Enqueue
 	}
 	f.tasks[id] = &fakeTask{at: shard, view: &broker.View{
 		Envelope: &schema.Envelope{ID: id, Namespace: ns, Queue: s.Queue, Type: s.Type, Key: s.Key, Payload: s.Payload,
-			ContentType: s.ContentType, IdempotencyKey: s.IdempotencyKey, Retry: s.Retry, Timeout: s.Timeout, Tags: s.Tags, Headers: s.Headers},
+			ContentType: s.ContentType, IdempotencyKey: s.IdempotencyKey, Retry: s.Retry, Timeout: s.Timeout, Tags: s.Tags,
+			Headers: s.Headers},
 		Exec: x, Settings: task.DefaultSettings(),
 	}}
 	if s.IdempotencyKey != "" {
@@ -290,7 +291,8 @@ func (f *fake) claim(shard uint32, c broker.ClaimCall) (got []broker.Claimed) {
 		}
 		for _, t := range f.inOrder(shard) {
 			v := t.view
-			if v.Queue != q.Queue || v.Exec.State != task.Ready || len(got) == c.Max || len(c.Types) > 0 && !slices.Contains(c.Types, v.Type) {
+			if v.Queue != q.Queue || v.Exec.State != task.Ready || len(got) == c.Max || len(c.Types) > 0 &&
+				!slices.Contains(c.Types, v.Type) {
 				continue
 			}
 			if size += len(v.Payload); size > c.MaxBytes && len(got) > 0 {
@@ -329,7 +331,9 @@ func (f *fake) Await(ctx context.Context, shard uint32, c broker.ClaimCall) erro
 		}
 		changed := f.changed
 		for _, t := range f.inOrder(shard) {
-			if v := t.view; v.Exec.State == task.Ready && slices.ContainsFunc(c.Queues, func(q broker.Share) bool { return q.Queue == v.Queue }) {
+			if v := t.view; v.Exec.State == task.Ready && slices.ContainsFunc(c.Queues, func(q broker.Share) bool {
+				return q.Queue == v.Queue
+			}) {
 				f.mu.Unlock()
 				return nil
 			}
@@ -493,8 +497,8 @@ func (f *fake) ExplainQueue(ctx context.Context, shard uint32, ns, name string) 
 	why.Count = ready
 	shardOnly := explained[4]
 	shardOnly.Detail, shardOnly.Count = fmt.Sprintf("no claim in shard %d takes it", shard), ready
-	return &broker.QueueExplanation{Ready: ready, Claimable: ready, Claimed: i.Claimed, Waiting: 1, Reasons: []broker.Reason{why, shardOnly},
-		Keys: []broker.HeldKey{{Key: "a", Code: task.WhyKeyRate, Tasks: ready, Until: f.now()}},
+	return &broker.QueueExplanation{Ready: ready, Claimable: ready, Claimed: i.Claimed, Waiting: 1,
+		Reasons: []broker.Reason{why, shardOnly}, Keys: []broker.HeldKey{{Key: "a", Code: task.WhyKeyRate, Tasks: ready, Until: f.now()}},
 		Idle: []broker.IdleType{{Type: "welcome", Tasks: ready}}, NextDue: f.now(), OldestReady: f.now() - broker.Time(shard)}, at, nil
 }
 

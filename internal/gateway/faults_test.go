@@ -57,8 +57,8 @@ type unaryCalls map[string]func(ctx context.Context, read func(proto.Message)) (
 // RegisterService implements grpc.ServiceRegistrar.
 func (u unaryCalls) RegisterService(d *grpc.ServiceDesc, impl any) {
 	for _, m := range d.Methods {
-		u[strings.TrimPrefix(d.ServiceName, "pawl.v1.")+"/"+m.MethodName] = func(ctx context.Context, read func(proto.Message)) (proto.Message,
-			error) {
+		u[strings.TrimPrefix(d.ServiceName, "pawl.v1.")+"/"+m.MethodName] = func(ctx context.Context,
+			read func(proto.Message)) (proto.Message, error) {
 			out, err := m.Handler(impl, ctx, func(to any) error { read(to.(proto.Message)); return nil }, nil)
 			answer, _ := out.(proto.Message)
 			return answer, err
@@ -115,7 +115,8 @@ func newStage(t testing.TB) *stage {
 	workers := workerQuery(ctx)
 	workers.Limit = 1
 	worker := f.registry.List(workers).Workers[0].ID
-	s.names = strings.NewReplacer("$claim", fmt.Sprintf(`"task_id":%q,"claim_token":%q`, field(claim, "task_id"), field(claim, "claim_token")),
+	s.names = strings.NewReplacer("$claim", fmt.Sprintf(`"task_id":%q,"claim_token":%q`, field(claim, "task_id"),
+		field(claim, "claim_token")),
 		"$ready", field(ready, "task_id"), "$failed", field(failed, "task_id"), "$later", field(later, "task_id"), "$group",
 		field(group, "group_id"), "$operation", field(operation, "operation_id"), "$marker", field(marker, "id"), "$worker", worker)
 	f.faults = &faults{}
@@ -260,7 +261,8 @@ var moreCalls = [][2]string{
 	{"ProducerService/ListTasks", `{"with_payload":true}`},
 	{"ProducerService/EnqueueBatch", `{"tasks":[{"type":"a"},{},{"type":"b","queue":"mail","headers":{"h":"v"},"then":[{"type":"c"}]}]}`},
 	{"ProducerService/CancelTask", `{"task_id":"$ready"}`},
-	{"GroupService/CreateGroup", `{"name":"g","open":true,"retention":"60s","tasks":[{"type":"a"},{"type":"b"},{"type":"c"},{"type":"d"}]}`},
+	{"GroupService/CreateGroup", `{"name":"g","open":true,"retention":"60s","tasks":[{"type":"a"},{"type":"b"},{"type":"c"},` +
+		`{"type":"d"}]}`},
 	{"GroupService/ListGroupMembers", `{"group_id":"$group","limit":1}`},
 	{"GroupService/AddGroupTasks", `{"group_id":"$group","tasks":[{"type":"a"},{"type":"b"},{"type":"c"}]}`},
 	{"OperationService/StartOperation", `{"dry_run":true,"spec":{"action":"ACTION_CANCEL","filter":{"queue":"mail"}}}`},
@@ -487,7 +489,8 @@ var unattributed = regexp.MustCompile(`/(Get|List|Explain|Enqueue|Group|WhoAmI|V
 func TestOneActorPerCall(t *testing.T) {
 	for name, request := range goodCalls {
 		s := newStage(t)
-		ctx, _ := callinfo.Begin(metadata.NewIncomingContext(t.Context(), metadata.Pairs("pawl-actor", "a", "pawl-actor", "b")), "grpc", name)
+		ctx, _ := callinfo.Begin(metadata.NewIncomingContext(t.Context(), metadata.Pairs("pawl-actor", "a", "pawl-actor", "b")), "grpc",
+			name)
 		_, err := s.calls[name](ctx, s.fill(request))
 		if e, _ := task.AsError(err); unattributed.MatchString(name) != (err == nil) || err != nil && (e == nil || e.Field != "actor") {
 			t.Errorf("%s with two actors: %v", name, err)
@@ -606,7 +609,8 @@ func TestChangesAreLogged(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s = newStage(t)
 				s.f.faults.nth = nth
-				s.g.cfg.Logger = slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				s.g.cfg.Logger = slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{ReplaceAttr: func(_ []string,
+					a slog.Attr) slog.Attr {
 					if a.Key != slog.MessageKey && a.Key != slog.LevelKey && a.Value.Kind() != slog.KindInt64 {
 						return slog.Attr{}
 					}

@@ -284,10 +284,10 @@ var beside = map[string]string{
 
 // values are valid values of fields, by RPC and path, or by the name of the field alone.
 var values = map[string]any{
-	"task_id": someID, "task_ids": someID, "group_id": someID, "operation_id": someID, "operation": someID, "id": someID, "request_id": someID,
-	"claim_token": task.Token{Epoch: 1, Fence: 2, Nonce: 9}.String(), "fingerprint": "0123456789abcdef", "url": "https://example.com/y",
-	"roles": "consume", "certificate": "dns:x", "target_kind": "queue", "kind": "incident", "events": "task.poisoned",
-	"cron": "@weekly", "time_zone": "Europe/Berlin", "factor": 3.0, "current_states": false,
+	"task_id": someID, "task_ids": someID, "group_id": someID, "operation_id": someID, "operation": someID, "id": someID,
+	"request_id": someID, "claim_token": task.Token{Epoch: 1, Fence: 2, Nonce: 9}.String(), "fingerprint": "0123456789abcdef",
+	"url": "https://example.com/y", "roles": "consume", "certificate": "dns:x", "target_kind": "queue", "kind": "incident",
+	"events": "task.poisoned", "cron": "@weekly", "time_zone": "Europe/Berlin", "factor": 3.0, "current_states": false,
 	"order": protoreflect.EnumNumber(pawlv1.Order_ORDER_STRICT), "states": protoreflect.EnumNumber(pawlv1.State_STATE_DEAD),
 	"wait": span(31 * time.Second), "series": span(time.Hour),
 	"AuditService/ListAudit filter.action":               "queue.*",

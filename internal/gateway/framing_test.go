@@ -43,7 +43,8 @@ func TestAmbiguousFramingClosesConnection(t *testing.T) {
 	}{
 		{"length and chunks", both + hidden, []int{202}},
 		{"chunks and length", postChunked(chunked+"Content-Length: 4\r\n") + hidden, []int{202}},
-		{"small letters, bare line feeds", "POST /api/v1/tasks HTTP/1.1\nhost:localhost\ncontent-length:4\ntransfer-encoding:chunked\n\nc\r\n" +
+		{"small letters, bare line feeds", "POST /api/v1/tasks " +
+			"HTTP/1.1\nhost:localhost\ncontent-length:4\ntransfer-encoding:chunked\n\nc\r\n" +
 			okBody + "\r\n0\r\n\r\n" + hidden, []int{202}},
 		{"a length of no digits", postChunked("Content-Length: x\r\n"+chunked) + hidden, []int{400}},
 		{"behind one with a length", postLength("") + both + hidden, []int{202, 202}},
@@ -52,13 +53,15 @@ func TestAmbiguousFramingClosesConnection(t *testing.T) {
 		{"OPTIONS *", "OPTIONS * HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n" + chunked + "\r\n0\r\n\r\n" + hidden, []int{400}},
 		{"HTTP/1.0 with chunks", strings.Replace(postLength("Connection: keep-alive\r\n"+chunked), "HTTP/1.1", "HTTP/1.0", 1) + hidden,
 			[]int{202}},
-		{"a short first line", "POST / HTTP/1.1\ncontent-length:4\ntransfer-encoding:chunked\nhost:localhost\n\n0\r\n\r\n" + hidden, []int{404}},
+		{"a short first line", "POST / HTTP/1.1\ncontent-length:4\ntransfer-encoding:chunked\nhost:localhost\n\n0\r\n\r\n" + hidden,
+			[]int{404}},
 		{"two lengths", postLength("Content-Length: 4\r\n") + hidden, []int{400}},
 		{"two codings", postChunked(chunked+"Transfer-Encoding: identity\r\n") + hidden, []int{501}},
 
 		{"chunks alone", postChunked(chunked) + "|" + postChunked(chunked) +
 			"|GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", []int{202, 202, 200}},
-		{"by turns", postLength("") + "|" + postChunked(chunked) + "|" + postLength("") + "|" + postChunked(chunked+"Connection: close\r\n"),
+		{"by turns", postLength("") + "|" + postChunked(chunked) + "|" + postLength("") + "|" +
+			postChunked(chunked+"Connection: close\r\n"),
 			[]int{202, 202, 202, 202}},
 		{"one length twice", postLength(fmt.Sprintf("Content-Length: %d\r\n", len(okBody))) + "|" + postLength("Connection: close\r\n"),
 			[]int{202, 202}},
@@ -66,8 +69,8 @@ func TestAmbiguousFramingClosesConnection(t *testing.T) {
 			postLength("Connection: close\r\n"), []int{202, 202}},
 		{"HTTP/1.0 with a length", strings.Replace(postLength("Connection: keep-alive\r\n"), "HTTP/1.1", "HTTP/1.0", 1) + "|" +
 			postLength("Connection: close\r\n"), []int{202, 202}},
-		{"HTTP/1.0 behind one with chunks", postChunked(chunked) + "|" + strings.Replace(postLength("Connection: keep-alive\r\n"), "HTTP/1.1",
-			"HTTP/1.0", 1) + "|" + postLength("Connection: close\r\n"), []int{202, 202, 202}},
+		{"HTTP/1.0 behind one with chunks", postChunked(chunked) + "|" + strings.Replace(postLength("Connection: keep-alive\r\n"),
+			"HTTP/1.1", "HTTP/1.0", 1) + "|" + postLength("Connection: close\r\n"), []int{202, 202, 202}},
 		{"a long name", postChunked(strings.Repeat("X", 18)+"Content-Length: 4\r\n"+chunked) + "|" + postLength("Connection: close\r\n"),
 			[]int{202, 202}},
 		{"sent ahead of the answers", postLength("") + postLength("") + postLength("Connection: close\r\n"), []int{202, 202, 202}},

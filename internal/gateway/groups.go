@@ -165,7 +165,8 @@ func (g *groupService) CancelGroup(ctx context.Context, r *pawlv1.CancelGroupReq
 	if err != nil {
 		return nil, err
 	}
-	out, err := broker.CancelGroup.Call(ctx, g.verbs, broker.GroupCommand{OnGroup: broker.OnGroup{Namespace: callinfo.Namespace(ctx), ID: id},
+	out, err := broker.CancelGroup.Call(ctx, g.verbs, broker.GroupCommand{OnGroup: broker.OnGroup{Namespace: callinfo.Namespace(ctx),
+		ID: id},
 		Authored: broker.Authored{By: by}})
 	if err != nil {
 		return nil, err
@@ -206,7 +207,8 @@ func (g *groupService) ListGroupMembers(ctx context.Context, r *pawlv1.ListGroup
 	if err != nil {
 		return nil, err
 	}
-	list, err := broker.GroupMembers.Call(ctx, g.verbs, broker.MemberList{OnGroup: broker.OnGroup{Namespace: callinfo.Namespace(ctx), ID: id},
+	list, err := broker.GroupMembers.Call(ctx, g.verbs, broker.MemberList{OnGroup: broker.OnGroup{Namespace: callinfo.Namespace(ctx),
+		ID: id},
 		Behind: behind, Limit: n})
 	if err != nil {
 		return nil, err

@@ -178,8 +178,9 @@ func TestMisdirectedRequestsAreLogged(t *testing.T) {
 		}
 		pass(time.Second)
 		g.Handler().ServeHTTP(httptest.NewRecorder(), stray("GET", "/metrics", "pawl:7295"))
-		if n := strings.Count(log.String(), "\n"); n != 2 || !strings.Contains(log.String(), "host=pawl:7295") || !strings.Contains(log.String(),
-			"others=4") || !strings.Contains(log.String(), "--allowed-hosts") {
+		if n := strings.Count(log.String(), "\n"); n != 2 || !strings.Contains(log.String(), "host=pawl:7295") ||
+			!strings.Contains(log.String(),
+				"others=4") || !strings.Contains(log.String(), "--allowed-hosts") {
 			t.Errorf("log has %d lines, want 2:\n%s", n, log.String())
 		}
 	})

@@ -176,7 +176,8 @@ func TestRates(t *testing.T) {
 			}
 		}
 		// they ask shards
-		for _, path := range []string{"/api/v1/namespaces", "/api/v1/namespaces/team", "/api/v1/limits", "/api/v1/server", "/api/v1/stats"} {
+		for _, path := range []string{"/api/v1/namespaces", "/api/v1/namespaces/team", "/api/v1/limits",
+			"/api/v1/server", "/api/v1/stats"} {
 			if code, answer, _ := call("team", "GET", path, ""); code != 429 {
 				t.Errorf("call to %s was not counted: %d %s", path, code, answer)
 			}

@@ -211,8 +211,8 @@ func TestRepeatedClaimAcrossShards(t *testing.T) {
 		first := claimText(t, g, ctx, r)
 		put(t, g, ctx, "a", 5, "1")
 		again := claimText(t, g, ctx, r)
-		if len(first) != 6 || strings.Count(first, "b") != strings.Count(again, "b") || strings.Count(first, "c") != strings.Count(again, "c") ||
-			len(again) != 6 {
+		if len(first) != 6 || strings.Count(first, "b") != strings.Count(again, "b") ||
+			strings.Count(first, "c") != strings.Count(again, "c") || len(again) != 6 {
 			t.Errorf("%s: claim got %q, and %q when repeated", queues, first, again)
 		}
 		claimed := 0
@@ -403,7 +403,8 @@ func TestListOverShards(t *testing.T) {
 				}
 			}
 			s := r.Searched
-			if short := len(r.Items) < int(limit) && r.NextCursor != ""; (s != nil) != short || short && (s.Rows < 1 || s.Rows > 3*fakeScan) {
+			if short := len(r.Items) < int(limit) && r.NextCursor != ""; (s != nil) != short || short &&
+				(s.Rows < 1 || s.Rows > 3*fakeScan) {
 				t.Errorf("limit %d: page with %d tasks and cursor %q reports that it searched %v", limit, len(r.Items), r.NextCursor, s)
 			}
 			if s != nil {
@@ -510,7 +511,8 @@ func TestBatchAtUnreadyNode(t *testing.T) {
 	for _, shards := range [][]uint32{{1}, {2}, {1, 2}} {
 		g.services.producer.broker = unready{f, shards}
 		out, err := g.services.producer.EnqueueBatch(ctx, &pawlv1.EnqueueBatchRequest{Tasks: batch})
-		if refused := errors.Is(err, task.ErrNotReady); refused != (len(shards) == 2) || !refused && (err != nil || len(out.GetResults()) != 3) {
+		if refused := errors.Is(err, task.ErrNotReady); refused != (len(shards) == 2) || !refused &&
+			(err != nil || len(out.GetResults()) != 3) {
 			t.Errorf("not ready for shards %v: %v, %v", shards, out, err)
 		}
 		for i, r := range out.GetResults() {
@@ -658,7 +660,8 @@ func TestBatchesWaitBrieflyForAHungShard(t *testing.T) {
 			case 1:
 				r.Releases = append(r.Releases, &pawlv1.ReleaseRequest{TaskId: c.GetTaskId(), ClaimToken: c.GetClaimToken()})
 			default:
-				calls = append(calls, broker.Settle{Verb: broker.Ack, Hold: broker.Hold{Namespace: callinfo.Namespace(ctx), ID: id, Token: token}})
+				calls = append(calls, broker.Settle{Verb: broker.Ack, Hold: broker.Hold{Namespace: callinfo.Namespace(ctx),
+					ID: id, Token: token}})
 			}
 		}
 		within("a settle", func() {
@@ -848,7 +851,8 @@ func TestClaimsThatFailDefinitely(t *testing.T) {
 		f, g, ctx := spread()
 		put(t, g, ctx, "b", 1, "1")
 		f.down[1] = true
-		if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6, ClaimKey: new("k")}); got != "b" || len(f.left) != 0 {
+		if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 6, ClaimKey: new("k")}); got != "b" ||
+			len(f.left) != 0 {
 			t.Errorf("claim got %q and abandoned %+v", got, f.left)
 		}
 		close(f.draining)
@@ -1024,11 +1028,13 @@ func TestClaimsBesideAHangingShard(t *testing.T) {
 					began := time.Now()
 					got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares(queues), Max: 9, ClaimKey: new(key)})
 					if took := time.Since(began); got != others || took > time.Second {
-						t.Errorf("shard %d hangs: a claim of %s with key %q got %q after %v, want %q", 1+shard, queues, key, got, took, others)
+						t.Errorf("shard %d hangs: a claim of %s with key %q got %q after %v, want %q", 1+shard, queues,
+							key, got, took, others)
 					}
 					g.Shutdown(context.Background())
 					if abandoned := len(f.left); abandoned != len(key) {
-						t.Errorf("shard %d hangs: a claim of %s with key %q abandoned %d calls, want %d", 1+shard, queues, key, abandoned, len(key))
+						t.Errorf("shard %d hangs: a claim of %s with key %q abandoned %d calls, want %d", 1+shard, queues, key,
+							abandoned, len(key))
 					}
 				})
 			}
@@ -1122,7 +1128,8 @@ func TestLeftOutShardFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, g, ctx := spread()
 		g.claims.broker = failsSlowly{f}
-		for i, want := range []string{"shard 2 has no leader", "shard 2 is left out for a moment: it failed or has not answered within 500ms"} {
+		for i, want := range []string{"shard 2 has no leader",
+			"shard 2 is left out for a moment: it failed or has not answered within 500ms"} {
 			if got := claimText(t, g, ctx, &pawlv1.ClaimRequest{Queues: shares("a b"), Max: 9}); !strings.Contains(got, want) {
 				t.Errorf("claim %d: %s, want %q", i+1, got, want)
 			}
@@ -1229,7 +1236,8 @@ func TestCountsLackAShard(t *testing.T) {
 		ctx, _ := callinfo.Begin(t.Context(), task.InterfaceGRPC, "test")
 		p, err := o.preview(ctx, broker.Filter{})
 		states, bad := o.outcomes(ctx, task.ID{}, nil)
-		if want := len(missing) > 0; err != nil || bad != nil || p.GetPreview().GetIsLowerBound() != want || states.GetIsLowerBound() != want {
+		if want := len(missing) > 0; err != nil || bad != nil || p.GetPreview().GetIsLowerBound() != want ||
+			states.GetIsLowerBound() != want {
 			t.Errorf("without %v: %v, %v; %v, %v", missing, p, err, states, bad)
 		}
 	}

@@ -71,12 +71,13 @@ func TestMarkersOverREST(t *testing.T) {
 	const id, cursor = "0198c2f4-8a5b-7c3e-9d10-2f6b1c0a4e77", "AWQAAAAAAB6EgAGYwvSKW3w-nRAvaxwKTnc"
 	for _, c := range []struct{ who, method, path, body, want string }{
 		{"ci", "POST", "", `{"kind":"deploy","title":"web ` +
-			`1.4.2","version":"1.4.2","url":"https://ci.example.com/42","queues":["mail*"],"types":["mail.*"],"at":"1970-01-01T00:00:02Z",` +
-			`"request_id":"` + id + `"}`,
+			`1.4.2","version":"1.4.2","url":"https://ci.example.com/42","queues":["mail*"],"types":["mail.*"],` +
+			`"at":"1970-01-01T00:00:02Z","request_id":"` + id + `"}`,
 			`201 {"id":"` + id + `","kind":"deploy","title":"web ` +
-				`1.4.2","version":"1.4.2","url":"https://ci.example.com/42","queues":["mail*"],"types":["mail.*"],"at":"1970-01-01T00:00:02Z",` +
-				`"created_by":"ci","created_at":"1970-01-01T00:00:03Z"}`},
-		{"eye", "POST", "", `{"kind":"note","title":"x"}`, `403 token \"eye\" has the role observe, and this call needs produce or operate`},
+				`1.4.2","version":"1.4.2","url":"https://ci.example.com/42","queues":["mail*"],"types":["mail.*"],` +
+				`"at":"1970-01-01T00:00:02Z","created_by":"ci","created_at":"1970-01-01T00:00:03Z"}`},
+		{"eye", "POST", "", `{"kind":"note","title":"x"}`,
+			`403 token \"eye\" has the role observe, and this call needs produce or operate`},
 		{"ops", "POST", "", `{"title":"x"}`, `400 kind: is required: one of deploy, incident, note`},
 		{"ops", "POST", "", `{"kind":"note","title":"x","url":"https://me:pw@example.com/"}`,
 			`400 url: it has a user or password before its host`},

@@ -89,7 +89,8 @@ func TestRefusedBodiesTakeNoMemoryOverREST(t *testing.T) {
 			k.auth.Refreshed(time.Now()) // these calls may take longer than tokens are trusted without contact
 			n := allocated(func() { g.Handler().ServeHTTP(w, req) })
 			if calls++; w.Code != http.StatusUnauthorized && w.Code != http.StatusForbidden || n > refusedBytes {
-				t.Errorf("%s %s with token %q: status %d, %d bytes allocated for a body of %d", r.Method, r.Path, token, w.Code, n, bodySize)
+				t.Errorf("%s %s with token %q: status %d, %d bytes allocated for a body of %d", r.Method, r.Path, token,
+					w.Code, n, bodySize)
 			}
 		}
 	}
@@ -193,8 +194,8 @@ func TestRefusedBodiesTakeNoMemoryOverSQS(t *testing.T) {
 					req.Header.Set("Authorization", "Bearer "+k.secret["eye"])
 				case "signed by eye":
 					key := auth.AccessKeyOf(auth.HashOf(k.secret["eye"]))
-					if err := signer.NewSigner().SignHTTP(t.Context(), aws.Credentials{AccessKeyID: key.ID, SecretAccessKey: key.Secret}, req,
-						hex.EncodeToString(sum[:]), "sqs", "eu-west-1", time.Now()); err != nil {
+					if err := signer.NewSigner().SignHTTP(t.Context(), aws.Credentials{AccessKeyID: key.ID, SecretAccessKey: key.Secret},
+						req, hex.EncodeToString(sum[:]), "sqs", "eu-west-1", time.Now()); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -69,7 +69,8 @@ func TestCallsAreMetered(t *testing.T) {
 		check("a claim", "grpc WorkerService/Claim ok 0s false", "")
 		_, _ = worker.Claim(t.Context(), &pawlv1.ClaimRequest{Queues: queues, Worker: "w", Wait: durationpb.New(20 * time.Second)})
 		check("a claim that waits", "grpc WorkerService/Claim ok 20s true", "")
-		g.Handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", ours+"/api/v1/tasks/"+task.NewID(1, 1, 1).String()+"?wait=5s",
+		g.Handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", ours+"/api/v1/tasks/"+task.NewID(1, 1, 1).String()+
+			"?wait=5s",
 			nil))
 		check("a task that is waited for", "rest GET /api/v1/tasks/{id} not_found 0s true", "")
 

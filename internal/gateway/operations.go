@@ -81,7 +81,8 @@ func (g *operationService) operation(ctx context.Context, done string, run func(
 		return nil, err
 	}
 	if done != "" {
-		g.log.Info("operation "+done, "operation_id", v.ID.String(), "action", string(v.Spec.Action), "state", v.State.String(), "by", v.Spec.By)
+		g.log.Info("operation "+done, "operation_id", v.ID.String(), "action", string(v.Spec.Action), "state", v.State.String(), "by",
+			v.Spec.By)
 	}
 	return convert.OperationProto(v.Operation, v.WaitsFor), nil
 }

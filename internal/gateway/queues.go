@@ -65,7 +65,8 @@ func (g *operatorService) PutQueue(ctx context.Context, r *pawlv1.PutQueueReques
 	p, err := g.configure(ctx, auditlog.Action{By: by, Action: task.QueuePut}, r.GetQueue(), func(c *task.QueueConfig) error {
 		if r.IfVersion != nil && c.Version != uint64(r.GetIfVersion()) {
 			return &task.Error{Code: task.CodeConflict, Field: "if_version",
-				Message: task.Invalid("if_version", "%d, but the settings of %q have version %d", r.GetIfVersion(), r.GetQueue(), c.Version).Message}
+				Message: task.Invalid("if_version", "%d, but the settings of %q have version %d", r.GetIfVersion(), r.GetQueue(),
+					c.Version).Message}
 		}
 		// its maps are not shared
 		c.Settings = sqs.NewSettings(c, settings, r.GetSettings().GetKeyOrder() != pawlv1.KeyOrder_KEY_ORDER_UNSPECIFIED)
@@ -180,7 +181,8 @@ func (g *operatorService) SpreadQueue(ctx context.Context, r *pawlv1.SpreadQueue
 	if _, err := g.Known(ctx, r.GetQueue()); err != nil {
 		return nil, err
 	}
-	target := queues.SpreadTarget{Parts: int(r.GetParts()), Shards: r.GetShards(), Own: r.GetOwn(), Force: r.GetForce(), DryRun: r.GetDryRun()}
+	target := queues.SpreadTarget{Parts: int(r.GetParts()), Shards: r.GetShards(), Own: r.GetOwn(), Force: r.GetForce(),
+		DryRun: r.GetDryRun()}
 	q, err := g.cluster.Spread(ctx, by, callinfo.Namespace(ctx), r.GetQueue(), target)
 	if err != nil {
 		return nil, err

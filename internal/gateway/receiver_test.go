@@ -397,8 +397,8 @@ func TestLargeRequestsAreCounted(t *testing.T) {
 				return nil
 			}
 		}
-		return map[string]func() error{"plain": overGRPC(), "packed": overGRPC(grpc.UseCompressor("gzip")), "REST": overREST(int64(len(body))),
-			"REST, chunked": overREST(-1)}
+		return map[string]func() error{"plain": overGRPC(), "packed": overGRPC(grpc.UseCompressor("gzip")),
+			"REST": overREST(int64(len(body))), "REST, chunked": overREST(-1)}
 	}
 	ways := []string{"REST, chunked", "plain", "packed", "REST"}
 	if testing.Short() {
@@ -468,7 +468,8 @@ func TestPublicCallsAreLimited(t *testing.T) {
 		if got := check(conn, ""); got != codes.Unavailable {
 			t.Errorf("call over the limit: %v, want unavailable", got)
 		}
-		if _, err := pawlv1.NewAccessServiceClient(conn).WhoAmI(t.Context(), &pawlv1.WhoAmIRequest{}); status.Code(err) == codes.Unavailable {
+		if _, err := pawlv1.NewAccessServiceClient(conn).WhoAmI(t.Context(), &pawlv1.WhoAmIRequest{}); status.Code(err) ==
+			codes.Unavailable {
 			t.Errorf("call with another limit: %v", err)
 		}
 		if got := check(dial(t, l), ""); got != codes.OK {

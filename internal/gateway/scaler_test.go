@@ -40,11 +40,13 @@ func TestKEDA(t *testing.T) {
 			want   string
 		}{
 			{trigger{"queue": "mail"}, "pawl-slots-mail", "true, 10 of pawl-slots-mail, 6 6.0"},
-			{trigger{"queue": "mail", "slotsPerWorker": "4", "targetSeconds": "1"}, "pawl-slots-mail", "true, 4 of pawl-slots-mail, 18 17.4"},
+			{trigger{"queue": "mail", "slotsPerWorker": "4", "targetSeconds": "1"}, "pawl-slots-mail",
+				"true, 4 of pawl-slots-mail, 18 17.4"},
 			{trigger{"queue": "mail", "slotsPerWorker": "100000", "targetSeconds": "86400"}, "pawl-slots-mail",
 				"true, 100000 of pawl-slots-mail, 6 5.8"},
 			{trigger{"queue": "idle", "slotsPerWorker": "1", "threshold": "5"}, "pawl-slots-idle", "false, 1 of pawl-slots-idle, 0 0.0"},
-			{trigger{"queue": "mail"}, "pawl-slots-sms", `metricName: "pawl-slots-sms" is not the metric of the queue, which is "pawl-slots-mail"`},
+			{trigger{"queue": "mail"}, "pawl-slots-sms",
+				`metricName: "pawl-slots-sms" is not the metric of the queue, which is "pawl-slots-mail"`},
 			{trigger{}, "", "queue: is required in the metadata of the trigger"},
 			{trigger{"queue": "mail", "slotsPerWorker": "0"}, "", `slotsPerWorker: "0" is not between 1 and 100000`},
 			{trigger{"queue": "mail", "slotsPerWorker": "100001"}, "", `slotsPerWorker: "100001" is not between 1 and 100000`},
@@ -134,7 +136,8 @@ func TestWatchesOfScalersEnd(t *testing.T) {
 		if want == io.ErrClosedPipe {
 			out.leave, out.takes = func() {}, want
 		}
-		if err := (g.services.scaler).StreamIsActive(&keda.ScaledObjectRef{ScalerMetadata: map[string]string{"queue": "q"}}, out); err != want {
+		if err := (g.services.scaler).StreamIsActive(&keda.ScaledObjectRef{ScalerMetadata: map[string]string{"queue": "q"}},
+			out); err != want {
 			t.Errorf("StreamIsActive = %v, want %v", err, want)
 		}
 		leave()

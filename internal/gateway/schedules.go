@@ -131,7 +131,8 @@ func (g *scheduleService) PauseSchedule(ctx context.Context, r *pawlv1.PauseSche
 		return nil, err
 	}
 	p, err := g.scheduled(ctx, r.GetName(), func(of broker.AtHome) (broker.Shown[*broker.ScheduleView], error) {
-		return broker.PauseSchedule.Call(ctx, g.verbs, broker.ScheduleCommand{AtHome: of, Authored: broker.Authored{By: by}, Reason: by.Reason})
+		return broker.PauseSchedule.Call(ctx, g.verbs, broker.ScheduleCommand{AtHome: of, Authored: broker.Authored{By: by},
+			Reason: by.Reason})
 	})
 	if err == nil {
 		g.log.Info("schedule paused", "schedule", r.GetName(), "by", by)

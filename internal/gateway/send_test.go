@@ -143,8 +143,8 @@ func TestClaimsWithoutMemoryAreGivenBack(t *testing.T) {
 			pass(time.Second)
 		}
 		for range 6 {
-			c.send(c.call("/pawl.v1.WorkerService/Claim", ""), &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "mail"}}, Worker: "w",
-				Max: 6, MaxBytes: 12 << 20}, true)
+			c.send(c.call("/pawl.v1.WorkerService/Claim", ""), &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "mail"}},
+				Worker: "w", Max: 6, MaxBytes: 12 << 20}, true)
 			pass(time.Second)
 		}
 		refused := c.next - 2
@@ -282,8 +282,8 @@ func TestStreamsWaitForMemory(t *testing.T) {
 			}
 			c := newRudeClient(t, l.dial)
 			for range 5 {
-				c.send(c.call("/pawl.v1.WorkerService/Claim", ""), &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "mail"}}, Worker: "w",
-					Max: 6, MaxBytes: 12 << 20}, true)
+				c.send(c.call("/pawl.v1.WorkerService/Claim", ""), &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "mail"}},
+					Worker: "w", Max: 6, MaxBytes: 12 << 20}, true)
 				pass(time.Second)
 			}
 			s, err := pawlv1.NewWorkerServiceClient(dial(t, l)).Work(t.Context())

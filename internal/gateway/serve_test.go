@@ -88,8 +88,9 @@ func serve(t testing.TB, f *fake) (*Gateway, *pipes) {
 
 func dial(t testing.TB, l *pipes) *grpc.ClientConn {
 	t.Helper()
-	c, err := grpc.NewClient("passthrough:///pawl", grpc.WithContextDialer(l.dial), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(32<<20), grpc.MaxCallSendMsgSize(32<<20)))
+	c, err := grpc.NewClient("passthrough:///pawl", grpc.WithContextDialer(l.dial),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(32<<20),
+			grpc.MaxCallSendMsgSize(32<<20)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +215,8 @@ func TestNodeIsConfirmed(t *testing.T) {
 		go func() { served <- g.Serve(l) }()
 		conn := dial(t, l)
 		client := grpc_health_v1.NewHealthClient(conn)
-		for name, want := range map[string]codes.Code{pawlv1.NodeService("c1", "n1"): codes.OK, pawlv1.NodeService("c1", "n2"): codes.NotFound,
+		for name, want := range map[string]codes.Code{pawlv1.NodeService("c1", "n1"): codes.OK, pawlv1.NodeService("c1",
+			"n2"): codes.NotFound,
 			pawlv1.NodeService("c2", "n1"): codes.NotFound} {
 			h, err := client.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: name})
 			if status.Code(err) != want || err == nil && h.Status != grpc_health_v1.HealthCheckResponse_SERVING {
@@ -537,7 +539,8 @@ func TestAbort(t *testing.T) {
 		}
 		idle, _ := l.dial(t.Context(), "") // it has sent nothing yet
 		web, _ := l.dial(t.Context(), "")
-		go io.WriteString(web, "POST /api/v1/claim HTTP/1.1\r\nHost: localhost\r\nContent-Length: 29\r\n\r\n"+`{"queues":["q"],"wait":"30s"}`)
+		go io.WriteString(web, "POST /api/v1/claim HTTP/1.1\r\nHost: localhost\r\nContent-Length: 29\r\n\r\n"+
+			`{"queues":["q"],"wait":"30s"}`)
 		synctest.Wait()
 		start := time.Now()
 		g.Abort()
@@ -694,8 +697,9 @@ func TestReadinessHidesDetails(t *testing.T) {
 		f := g.cfg.Broker.(*fake)
 		f.set(func() { f.leader = 0 })
 		w = knock(g, "GET", "/readyz", secret, "")
-		if w.Code != http.StatusServiceUnavailable || strings.Contains(w.Body.String(), "shard") != knows || strings.Contains(w.Body.String(),
-			"not ready") == knows {
+		if w.Code != http.StatusServiceUnavailable || strings.Contains(w.Body.String(), "shard") != knows ||
+			strings.Contains(w.Body.String(),
+				"not ready") == knows {
 			t.Errorf("token %q, node that is not ready: %d %s", name, w.Code, w.Body)
 		}
 	}

@@ -57,8 +57,8 @@ func (g *Gateway) wire() {
 	v.worker = workerService{claims: g.claims, spans: spans, Errors: g.Errors, registry: cfg.Registry, limits: cfg.Limits,
 		nodes: cfg.Admin, node: cfg.Node}
 	v.operator = operatorService{Queues: queues, Recent: statistics.Recent{Stats: cfg.Stats, Workers: cfg.Workers, Sharing: sharing},
-		taskCommands: commands, enqueuer: enqueuer, broker: cfg.Broker, cluster: scoped, verbs: verbs, limits: cfg.Limits, leaders: g.leaders,
-		log: cfg.Logger, version: cfg.Version, clusterID: cfg.ClusterID, node: cfg.Node}
+		taskCommands: commands, enqueuer: enqueuer, broker: cfg.Broker, cluster: scoped, verbs: verbs, limits: cfg.Limits,
+		leaders: g.leaders, log: cfg.Logger, version: cfg.Version, clusterID: cfg.ClusterID, node: cfg.Node}
 	v.schedule = scheduleService{schedules: cfg.Schedules, verbs: verbs, limits: cfg.Limits, log: cfg.Logger}
 	v.group = groupService{spans: spans, Errors: g.Errors, groups: cfg.Groups, access: g.access, verbs: verbs,
 		limits: cfg.Limits, log: cfg.Logger}

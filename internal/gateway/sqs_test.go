@@ -133,8 +133,9 @@ func (s *sqsStory) sqs(d *datadriven.TestData) string {
 	if m := moveHandle.FindStringSubmatch(w.Body.String()); m != nil {
 		s.move = m[1]
 	}
-	return strings.TrimSpace(fmt.Sprintf("%d %s %s", w.Code, w.Header().Get("x-amzn-query-error"), moveHandle.ReplaceAllString(w.Body.String(),
-		`"TaskHandle":"$$move"`))) + "\n"
+	return strings.TrimSpace(fmt.Sprintf("%d %s %s", w.Code, w.Header().Get("x-amzn-query-error"),
+		moveHandle.ReplaceAllString(w.Body.String(),
+			`"TaskHandle":"$$move"`))) + "\n"
 }
 
 // Where no token is required, SQS accepts only known hosts, like the other APIs.
@@ -244,7 +245,8 @@ func TestSQSReceivesEveryError(t *testing.T) {
 			})
 			failed := nth > 0 && f.faults.asked >= nth
 			// another shard has the task
-			if nth == 0 && (err != nil || f.faults.asked == 0) || failed && !errors.Is(err, errPlanted) && !(what == "claim" && err == nil) {
+			if nth == 0 && (err != nil || f.faults.asked == 0) || failed && !errors.Is(err, errPlanted) &&
+				!(what == "claim" && err == nil) {
 				t.Errorf("SQS call to %s, with failure of call %d: %v", what, nth, err)
 			}
 			if nth > 0 && !failed {
@@ -258,7 +260,8 @@ func TestSQSReceivesEveryError(t *testing.T) {
 func TestSQSActors(t *testing.T) {
 	for what, do := range sqsCalls {
 		f, g, q, c := startSQSCall(t)
-		ctx, _ := callinfo.Begin(metadata.NewIncomingContext(t.Context(), metadata.Pairs("pawl-actor", "a", "pawl-actor", "b")), "sqs", "test")
+		ctx, _ := callinfo.Begin(metadata.NewIncomingContext(t.Context(), metadata.Pairs("pawl-actor", "a", "pawl-actor", "b")), "sqs",
+			"test")
 		err := do(ctx, g, q, c)
 		acts := slices.Contains([]string{"put a queue", "drop a queue", "purge a queue", "start an operation", "end an operation"}, what)
 		if e, _ := task.AsError(err); acts && (e == nil || e.Field != "actor" || f.faults.asked != 0) || !acts && err != nil {
@@ -272,7 +275,8 @@ func TestSQSActors(t *testing.T) {
 					t.Errorf("StartOperation from %q to %q: %v, want permission denied", spec.Filter.Queue, spec.ToQueue, e)
 				}
 			}
-			if err := g.StartOperation(ctx, broker.OperationSpec{Action: "juggle", Filter: broker.Filter{Queue: "q"}, ToQueue: "q"}); err == nil {
+			if err := g.StartOperation(ctx, broker.OperationSpec{Action: "juggle", Filter: broker.Filter{Queue: "q"},
+				ToQueue: "q"}); err == nil {
 				t.Error("StartOperation accepted an unknown action")
 			}
 		}
@@ -452,8 +456,8 @@ func TestSettingsOfFIFOQueues(t *testing.T) {
 		{"sqs:DelaySeconds", task.KeyOrderStrict, pawlv1.KeyOrder_KEY_ORDER_UNSPECIFIED, task.KeyOrderNone},
 	} {
 		f := newFake()
-		q := queues.Queue{Namespace: "default", Name: "q.fifo", Shard: 1, Config: task.QueueConfig{Version: 1, Settings: task.DefaultSettings(),
-			Annotations: map[string]string{c.attribute: "true"}}}
+		q := queues.Queue{Namespace: "default", Name: "q.fifo", Shard: 1, Config: task.QueueConfig{Version: 1,
+			Settings: task.DefaultSettings(), Annotations: map[string]string{c.attribute: "true"}}}
 		q.Config.Settings.KeyOrder = c.now
 		f.queues[q.Name] = q
 		ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")

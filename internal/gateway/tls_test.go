@@ -181,14 +181,15 @@ func TestTLSWithoutALPN(t *testing.T) {
 func TestTLSVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l, v := serveTLS(t, newFake())
-		for max, want := range map[uint16]uint16{0: tls.VersionTLS13, tls.VersionTLS13: tls.VersionTLS13, tls.VersionTLS12: tls.VersionTLS12,
-			tls.VersionTLS11: 0, tls.VersionTLS10: 0} {
+		for max, want := range map[uint16]uint16{0: tls.VersionTLS13, tls.VersionTLS13: tls.VersionTLS13,
+			tls.VersionTLS12: tls.VersionTLS12, tls.VersionTLS11: 0, tls.VersionTLS10: 0} {
 			for _, protos := range [][]string{{"h2"}, {"http/1.1"}, nil} {
 				cfg := v.client("n1", protos...)
 				cfg.MinVersion, cfg.MaxVersion = tls.VersionTLS10, max
 				conn, err := shake(t, l, cfg)
 				if got := conn.ConnectionState().Version; (err == nil) != (want != 0) || err == nil && got != want {
-					t.Errorf("at most %s, %q: version %s, %v, want %s", tls.VersionName(max), protos, tls.VersionName(got), err, tls.VersionName(want))
+					t.Errorf("at most %s, %q: version %s, %v, want %s", tls.VersionName(max), protos, tls.VersionName(got), err,
+						tls.VersionName(want))
 				}
 				if want == 0 && !strings.Contains(fmt.Sprint(err), "protocol version") {
 					t.Errorf("at most %s: %v, want an error about the protocol version", tls.VersionName(max), err)
@@ -358,7 +359,8 @@ func TestTLSStalledHandshake(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		go io.WriteString(busy, "POST /api/v1/claim HTTP/1.1\r\nHost: localhost\r\nContent-Length: 29\r\n\r\n"+`{"queues":["q"],"wait":"30s"}`)
+		go io.WriteString(busy, "POST /api/v1/claim HTTP/1.1\r\nHost: localhost\r\nContent-Length: 29\r\n\r\n"+
+			`{"queues":["q"],"wait":"30s"}`)
 		synctest.Wait()
 		start = time.Now()
 		g.Abort()

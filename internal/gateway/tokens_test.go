@@ -116,19 +116,20 @@ func TestTokensOverREST(t *testing.T) {
 	g := New(f.config())
 	t.Cleanup(func() { g.Shutdown(context.Background()) })
 	for _, c := range []struct{ who, method, path, body, want string }{
-		{"lead", "GET", "/api/v1/me", "", `200 {"token_required":true,"name":"lead","roles":["produce","consume","observe","operate","admin"],` +
-			`"namespace":"team","all_namespaces":false,"queues":["mail*"]}`},
+		{"lead", "GET", "/api/v1/me", "", `200 {"token_required":true,"name":"lead","roles":["produce","consume","observe",` +
+			`"operate","admin"],"namespace":"team","all_namespaces":false,"queues":["mail*"]}`},
 		{"lead", "POST", "/api/v1/tokens", `{"name":"ci","roles":["consume","produce"],"queues":["mail.in"],"expires_in":"1h"}`,
 			`201 {"token":{"name":"ci","namespace":"team","roles":["produce","consume"],"queues":["mail.in"],"created_by":"lead",` +
 				`"created_at":"1970-01-01T00:00:01Z","expires_at":"1970-01-01T01:00:01Z"},"secret":"…","unconfirmed_nodes":["n2"]}`},
-		{"boss", "POST", "/api/v1/tokens", `{"name":"oncall","roles":["operate"],"queues":["*"],"all_namespaces":true,"never_expires":true}`,
-			`201 {"token":{"name":"oncall","namespace":"*","roles":["operate"],"created_by":"*/boss","created_at":"1970-01-01T00:00:01Z"},` +
-				`"secret":"…","unconfirmed_nodes":["n2"]}`},
+		{"boss", "POST", "/api/v1/tokens", `{"name":"oncall","roles":["operate"],"queues":["*"],"all_namespaces":true,` +
+			`"never_expires":true}`,
+			`201 {"token":{"name":"oncall","namespace":"*","roles":["operate"],"created_by":"*/boss",` +
+				`"created_at":"1970-01-01T00:00:01Z"},"secret":"…","unconfirmed_nodes":["n2"]}`},
 		{"boss", "POST", "/api/v1/tokens", `{"name":"bill","roles":["produce"],"queues":["*"],"certificate":"dns:billing"}`,
 			`201 {"token":{"name":"bill","namespace":"default","roles":["produce"],"certificate":"dns:billing","created_by":"*/boss",` +
 				`"created_at":"1970-01-01T00:00:01Z"},"unconfirmed_nodes":["n2"]}`},
-		{"boss", "POST", "/api/v1/tokens", `{"name":"bill","roles":["produce"],"queues":["*"],"certificate":"dns:billing","expires_in":"1h",` +
-			`"never_expires":true}`, `400 never_expires: is given together with expires_in`},
+		{"boss", "POST", "/api/v1/tokens", `{"name":"bill","roles":["produce"],"queues":["*"],"certificate":"dns:billing",` +
+			`"expires_in":"1h","never_expires":true}`, `400 never_expires: is given together with expires_in`},
 		{"boss", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"],"queues":["*"],"certificate":"billing"}`,
 			`400 certificate: \"billing\" is not a certificate name`},
 		{"lead", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"],"queues":["mail"],"certificate":"dns:billing"}`,
@@ -141,7 +142,8 @@ func TestTokensOverREST(t *testing.T) {
 			`403 token \"lead\" is limited to the queues mail*, and can't make one that sees others`},
 		{"lead", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"],"queues":["mail"],"all_namespaces":true}`,
 			`403 token \"lead\" is limited to namespace \"team\", and can't make one that is not`},
-		{"boss", "POST", "/api/v1/tokens", `{"name":"a b","roles":["produce"],"queues":["*"]}`, `400 name: \"a b\" has a character other than`},
+		{"boss", "POST", "/api/v1/tokens", `{"name":"a b","roles":["produce"],"queues":["*"]}`,
+			`400 name: \"a b\" has a character other than`},
 		{"boss", "POST", "/api/v1/tokens", `{"name":"admin-token-file","roles":["produce"],"queues":["*"]}`,
 			`400 name: \"admin-token-file\" is reserved for the token in a server's --admin-token-file`},
 		{"boss", "POST", "/api/v1/tokens", `{"name":"x"}`, `400 roles: is required`},
@@ -152,8 +154,8 @@ func TestTokensOverREST(t *testing.T) {
 			`400 expires_in: 0s is not between 1s and`},
 		{"boss", "POST", "/api/v1/tokens", `{"name":"x","roles":["produce"],"queues":["*"],"namespace":"team"}`, `400 namespace: `},
 		{"boss", "GET", "/api/v1/tokens?all_namespaces=true&limit=1", "",
-			`200 {"items":[{"name":"oncall","namespace":"*","roles":["operate"],"created_by":"*/boss","created_at":"1970-01-01T00:00:01Z"}],` +
-				`"next_cursor":"AXgqAG9uY2FsbA"}`},
+			`200 {"items":[{"name":"oncall","namespace":"*","roles":["operate"],"created_by":"*/boss",` +
+				`"created_at":"1970-01-01T00:00:01Z"}],"next_cursor":"AXgqAG9uY2FsbA"}`},
 		{"boss", "GET", "/api/v1/tokens?all_namespaces=true&cursor=AXgqAG9uY2FsbA", "", `"name":"ci"`},
 		{"boss", "GET", "/api/v1/tokens", "", `200 {"items":[{"name":"oncall",`},
 		{"lead", "GET", "/api/v1/tokens", "", `200 {"items":[{"name":"ci",`},
@@ -165,28 +167,33 @@ func TestTokensOverREST(t *testing.T) {
 		{"boss", "DELETE", "/api/v1/tokens/oncall?all_namespaces=maybe", "", `400 all_namespaces: \"maybe\" is neither true nor false`},
 		{"boss", "DELETE", "/api/v1/tokens/oncall", "", `404 token \"oncall\": not found`},
 		{"boss", "POST", "/api/v1/namespaces", `{"name":"team","quotas":{"max_backlog":50}}`, `200 {}`},
-		{"boss", "POST", "/api/v1/namespaces", `{"name":"team","quotas":{"max_backlog":-1}}`, `400 quotas.max_backlog: -1 is not between 0 and`},
+		{"boss", "POST", "/api/v1/namespaces", `{"name":"team","quotas":{"max_backlog":-1}}`,
+			`400 quotas.max_backlog: -1 is not between 0 and`},
 		{"boss", "POST", "/api/v1/namespaces", `{"name":"team","quotas":{"backlog":1}}`, `400 quotas.backlog: `},
 		{"boss", "PATCH", "/api/v1/namespaces/team", `{"quotas":{}}`, `400 quotas: none is given`},
 		{"lead", "PATCH", "/api/v1/namespaces/team", `{"quotas":{"max_running":9}}`, `403 `},
 		{"boss", "PATCH", "/api/v1/namespaces/team", `{"quotas":{"max_running":7},"reason":"noisy"}`,
 			`200 {"namespace":{"name":"team","created_at":"1970-01-01T00:00:01Z","created_by":"boss","quotas":{"max_backlog":50,` +
-				`"max_backlog_bytes":0,"max_running":7,"max_queues":0,"max_schedules":0,"max_requests_per_second":0,"max_bytes_per_second":0},` +
-				`"usage":{"backlog":10,"backlog_bytes":4096,"running":0,"queues":3,"schedules":1}},"unconfirmed_nodes":["n2"]}`},
+				`"max_backlog_bytes":0,"max_running":7,"max_queues":0,"max_schedules":0,"max_requests_per_second":0,` +
+				`"max_bytes_per_second":0},"usage":{"backlog":10,"backlog_bytes":4096,"running":0,"queues":3,"schedules":1}},` +
+				`"unconfirmed_nodes":["n2"]}`},
 		{"boss", "GET", "/api/v1/namespaces/nobody", "", `404 namespace \"nobody\": not found`},
 		{"lead", "GET", "/api/v1/namespaces/default", "", `404 namespace \"default\": not found`},
 		{"lead", "GET", "/api/v1/namespaces/team", "", `200 {"name":"team","created_at":"1970-01-01T00:00:01Z","created_by":"boss",` +
-			`"quotas":{"max_backlog":50,"max_backlog_bytes":0,"max_running":7,"max_queues":0,"max_schedules":0,"max_requests_per_second":0,` +
-			`"max_bytes_per_second":0}}`},
+			`"quotas":{"max_backlog":50,"max_backlog_bytes":0,"max_running":7,"max_queues":0,"max_schedules":0,` +
+			`"max_requests_per_second":0,"max_bytes_per_second":0}}`},
 		{"lead", "GET", "/api/v1/limits", "", `200 {"limits":[{"name":"payload","value":1048576,"unit":"bytes"}`},
 		{"boss", "POST", "/api/v1/namespaces", `{"name":"-"}`, `400 name: \"-\" is not a namespace name`},
-		{"boss", "GET", "/api/v1/namespaces?limit=1", "", `200 {"items":[{"name":"default","created_by":"boss","quotas":{"max_backlog":50,` +
-			`"max_backlog_bytes":0,"max_running":7,"max_queues":0,"max_schedules":0,"max_requests_per_second":0,"max_bytes_per_second":0},` +
-			`"usage":{"backlog":10,"backlog_bytes":4096,"running":0,"queues":3,"schedules":0}}],"next_cursor":"AW5kZWZhdWx0"}`},
+		{"boss", "GET", "/api/v1/namespaces?limit=1", "",
+			`200 {"items":[{"name":"default","created_by":"boss","quotas":{"max_backlog":50,` +
+				`"max_backlog_bytes":0,"max_running":7,"max_queues":0,"max_schedules":0,"max_requests_per_second":0,` +
+				`"max_bytes_per_second":0},"usage":{"backlog":10,"backlog_bytes":4096,"running":0,"queues":3,"schedules":0}}],` +
+				`"next_cursor":"AW5kZWZhdWx0"}`},
 		{"boss", "GET", "/api/v1/namespaces?cursor=AW5kZWZhdWx0", "",
 			`200 {"items":[{"name":"team","created_at":"1970-01-01T00:00:01Z","created_by":"boss","quotas":{"max_backlog":50,` +
-				`"max_backlog_bytes":0,"max_running":7,"max_queues":0,"max_schedules":0,"max_requests_per_second":0,"max_bytes_per_second":0},` +
-				`"usage":{"backlog":10,"backlog_bytes":4096,"running":0,"queues":3,"schedules":1}}],"next_cursor":""}`},
+				`"max_backlog_bytes":0,"max_running":7,"max_queues":0,"max_schedules":0,"max_requests_per_second":0,` +
+				`"max_bytes_per_second":0},"usage":{"backlog":10,"backlog_bytes":4096,"running":0,"queues":3,"schedules":1}}],` +
+				`"next_cursor":""}`},
 		{"lead", "GET", "/api/v1/namespaces", "", `200 {"items":[{"name":"team",`},
 		{"boss", "DELETE", "/api/v1/namespaces/team", "", `200 {"unconfirmed_nodes":["n2"]}`},
 		{"lead", "POST", "/api/v1/namespaces", `{"name":"mine"}`, `403 `},

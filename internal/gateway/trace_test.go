@@ -35,7 +35,8 @@ func TestTasksJoinTheTraceOfTheirCall(t *testing.T) {
 	}{
 		{what: "nothing"},
 		{what: "a trace", parent: []string{someTrace}, want: headers("traceparent", someTrace)},
-		{what: "with a state", parent: []string{someTrace}, state: []string{"a=b"}, want: headers("traceparent", someTrace, "tracestate", "a=b")},
+		{what: "with a state", parent: []string{someTrace}, state: []string{"a=b"}, want: headers("traceparent", someTrace,
+			"tracestate", "a=b")},
 		{what: "a bad state", parent: []string{someTrace}, state: []string{"=="}, want: headers("traceparent", someTrace)},
 		{what: "a state alone", state: []string{"a=b"}},
 		{what: "no trace", parent: []string{"00-zz"}},
@@ -47,8 +48,8 @@ func TestTasksJoinTheTraceOfTheirCall(t *testing.T) {
 		web.Header["Traceparent"], web.Header["Tracestate"] = c.parent, c.state
 		rest, call := callinfo.Begin(t.Context(), "rest", "test")
 		call.Web = web
-		rpc, _ := callinfo.Begin(metadata.NewIncomingContext(t.Context(), metadata.MD{"traceparent": c.parent, "tracestate": c.state}), "grpc",
-			"test")
+		rpc, _ := callinfo.Begin(metadata.NewIncomingContext(t.Context(), metadata.MD{"traceparent": c.parent, "tracestate": c.state}),
+			"grpc", "test")
 		for iface, ctx := range map[task.Interface]context.Context{task.InterfaceREST: rest, task.InterfaceGRPC: rpc} {
 			spec := &pawlv1.TaskSpec{Headers: maps.Clone(c.own)}
 			tasktrace.JoinCall(ctx, spec, nil)
@@ -109,12 +110,14 @@ func TestSpansOfSingleCalls(t *testing.T) {
 	s.g.tracer = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
 	s.g.wire()
 	for _, c := range []struct{ name, want string }{
-		{"WorkerService/Extend", ""}, {"OperatorService/RunTaskNow", ""}, {"OperatorService/RetryTask", ""}, {"OperatorService/DiscardTask", ""},
-		{"GroupService/AddGroupTasks", "enqueue default"}, {"GroupService/CreateGroup", "enqueue default"}, {"ProducerService/ExplainTask", ""},
+		{"WorkerService/Extend", ""}, {"OperatorService/RunTaskNow", ""}, {"OperatorService/RetryTask", ""},
+		{"OperatorService/DiscardTask", ""}, {"GroupService/AddGroupTasks", "enqueue default"}, {"GroupService/CreateGroup",
+			"enqueue default"}, {"ProducerService/ExplainTask", ""},
 		{"WorkerService/Release", "release mail"}, {"ProducerService/CancelTask", "cancel mail"},
 	} {
 		spans.Reset()
-		ctx, _ := callinfo.Begin(metadata.NewIncomingContext(t.Context(), metadata.Pairs(task.HeaderTraceParent, someTrace)), "grpc", c.name)
+		ctx, _ := callinfo.Begin(metadata.NewIncomingContext(t.Context(), metadata.Pairs(task.HeaderTraceParent, someTrace)), "grpc",
+			c.name)
 		request := goodCalls[c.name]
 		if c.name == "ProducerService/CancelTask" {
 			request = `{"task_id":"$later"}`

@@ -93,7 +93,8 @@ func TestRefusalsAreRecordedOnce(t *testing.T) {
 	overGRPC := func(conn *grpc.ClientConn) func(string, string, string) {
 		return func(token, namespace, queue string) {
 			ctx := with(t.Context(), token, namespace)
-			_, _ = pawlv1.NewProducerServiceClient(conn).Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new(queue)}})
+			_, _ = pawlv1.NewProducerServiceClient(conn).Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t",
+				Queue: new(queue)}})
 		}
 	}
 	doors := map[string]struct {
@@ -153,7 +154,8 @@ func TestRefusalsAreRecordedOnce(t *testing.T) {
 			{unknown, "", "mail", "unauthenticated", "", "default", "the token is not known"},
 			{k.secret["old"], "", "mail", "unauthenticated", "", "default", `token "old": it expired`},
 			{k.secret["observe"], "", "mail", "permission_denied", "observe", "", `has the role observe, and this call needs`},
-			{k.secret["observer of all"], "", "mail", "permission_denied", "*/observer of all", "", `has the role observe, and this call needs`},
+			{k.secret["observer of all"], "", "mail", "permission_denied", "*/observer of all", "",
+				`has the role observe, and this call needs`},
 			{k.secret["produce"], "default", "mail", "permission_denied", "produce", "default", `is limited to namespace "team"`},
 			{k.secret["admin of mail*"], "", "sms", "permission_denied", "admin of mail*", "team", `"sms" is not one of them`},
 		} {
@@ -166,8 +168,8 @@ func TestRefusalsAreRecordedOnce(t *testing.T) {
 			r := records[0]
 			reason, _ := r["reason"].(string)
 			actor, _ := r["actor"].(string)
-			if r["event"] != "refusals" || r["level"] != "WARN" || r["code"] != c.code || actor != c.actor || c.ns != "" && r["namespace"] != c.ns ||
-				!strings.Contains(reason, c.reason) {
+			if r["event"] != "refusals" || r["level"] != "WARN" || r["code"] != c.code || actor != c.actor || c.ns != "" &&
+				r["namespace"] != c.ns || !strings.Contains(reason, c.reason) {
 				t.Errorf("%s: %v, want code %s, actor %q, namespace %q, reason %s", door, r, c.code, c.actor, c.ns, c.reason)
 			}
 			for key, want := range d.from {

@@ -80,16 +80,16 @@ func (f *fakeWebhooks) PauseWebhook(_ context.Context, c webhooks.Call) (webhook
 
 // ResumeWebhook sets every field of the webhook.
 func (f *fakeWebhooks) ResumeWebhook(_ context.Context, c webhooks.Call) (webhooks.Done, error) {
-	f.hook.Status = webhooks.Status{Pending: 2, Delivered: 5, Failed: 4, Dropped: 1, Failures: 3, FailsSince: 4_500_000, RestUntil: 9_000_000,
-		DeliveredAt: 4_000_000, FailedAt: 5_000_000, DroppedAt: 6_000_000, LastStatus: 500, LastError: "no"}
+	f.hook.Status = webhooks.Status{Pending: 2, Delivered: 5, Failed: 4, Dropped: 1, Failures: 3, FailsSince: 4_500_000,
+		RestUntil: 9_000_000, DeliveredAt: 4_000_000, FailedAt: 5_000_000, DroppedAt: 6_000_000, LastStatus: 500, LastError: "no"}
 	f.hook.NextAttempt = 9_000_000 // in the past
 	f.hook.PendingSince, f.hook.DisabledReason, f.hook.DisabledAt = 7_000_000, "gone", 8_000_000
 	return f.did(c)
 }
 
 func (f *fakeWebhooks) TestWebhook(context.Context, webhooks.Name) (webhooks.Delivery, error) {
-	return webhooks.Delivery{ID: "msg_1", Kind: task.NotifyTest, CreatedAt: 1_000_000, At: 1_000_000, Attempts: 1, Outcome: webhooks.FailedFor,
-		Status: 500, Error: "no", Took: time.Second}, f.faults.ask()
+	return webhooks.Delivery{ID: "msg_1", Kind: task.NotifyTest, CreatedAt: 1_000_000, At: 1_000_000, Attempts: 1,
+		Outcome: webhooks.FailedFor, Status: 500, Error: "no", Took: time.Second}, f.faults.ask()
 }
 
 func (f *fakeWebhooks) Webhooks(context.Context, string) ([]webhooks.View, error) {
@@ -105,8 +105,8 @@ func (f *fakeWebhooks) Webhook(_ context.Context, q webhooks.Name) (webhooks.Vie
 }
 
 func (f *fakeWebhooks) Deliveries(context.Context, webhooks.Name) ([]webhooks.Delivery, error) {
-	return []webhooks.Delivery{{ID: "msg_2", Kind: task.NotifyDead, Queue: "mail", Count: 3, CreatedAt: 1_000_000, At: 2_000_000, Attempts: 2,
-		Outcome: webhooks.Delivered, Status: 204, Took: time.Millisecond}}, nil
+	return []webhooks.Delivery{{ID: "msg_2", Kind: task.NotifyDead, Queue: "mail", Count: 3, CreatedAt: 1_000_000,
+		At: 2_000_000, Attempts: 2, Outcome: webhooks.Delivered, Status: 204, Took: time.Millisecond}}, nil
 }
 
 // The calls on webhooks over REST, each with its response checked against openapi.json.
@@ -125,13 +125,14 @@ func TestWebhooksOverREST(t *testing.T) {
 	t.Cleanup(func() { g.Shutdown(context.Background()) })
 	given := webhook.NewSecret()
 	for _, c := range []struct{ who, method, path, body, want string }{
-		{"boss", "POST", "/api/v1/webhooks", `{"name":"oncall","url":"https://example.com/x?token=hidden","events":["queue.*","task.dead"],` +
-			`"queues":["mail*"],"depth_over":5,"wait_over":"1m30s"}`,
-			`201 {"webhook":{"name":"oncall","url":"https://example.com/x?token=hidden","events":["task.dead","queue.over","queue.under"],` +
-				`"queues":["mail*"],"depth_over":5,"wait_over":"1m30s","created_by":"boss","created_at":"1970-01-01T00:00:01Z",` +
-				`"changed_at":"1970-01-01T00:00:01Z","state":"active","paused":false,"pending":0,"failures":0,"delivered":0,"failed":0,"dropped":0},` +
-				`"secret":"…","unconfirmed_shards":[2]}`},
-		{"boss", "POST", "/api/v1/webhooks", `{"name":"oncall","url":"http://example.com/x"}`, `400 url: it is http, and only https is allowed`},
+		{"boss", "POST", "/api/v1/webhooks", `{"name":"oncall","url":"https://example.com/x?token=hidden","events":["queue.*",` +
+			`"task.dead"],"queues":["mail*"],"depth_over":5,"wait_over":"1m30s"}`,
+			`201 {"webhook":{"name":"oncall","url":"https://example.com/x?token=hidden","events":["task.dead","queue.over",` +
+				`"queue.under"],"queues":["mail*"],"depth_over":5,"wait_over":"1m30s","created_by":"boss",` +
+				`"created_at":"1970-01-01T00:00:01Z","changed_at":"1970-01-01T00:00:01Z","state":"active","paused":false,"pending":0,` +
+				`"failures":0,"delivered":0,"failed":0,"dropped":0},"secret":"…","unconfirmed_shards":[2]}`},
+		{"boss", "POST", "/api/v1/webhooks", `{"name":"oncall","url":"http://example.com/x"}`,
+			`400 url: it is http, and only https is allowed`},
 		{"boss", "POST", "/api/v1/webhooks", `{"name":"","url":"https://example.com/x"}`, `400 name: is required`},
 		{"boss", "POST", "/api/v1/webhooks", `{"name":"` + strings.Repeat("a", 129) + `","url":"https://example.com/x"}`, `at most 128`},
 		{"boss", "POST", "/api/v1/webhooks", `{"name":"a","url":"https://example.com/x","events":["task.made"]}`,
@@ -140,7 +141,8 @@ func TestWebhooksOverREST(t *testing.T) {
 			`400 secret: it has 5 bytes, 24 to 64 are allowed`},
 		{"boss", "POST", "/api/v1/webhooks", `{"name":"a","url":"https://example.com/x","namespace":"b"}`, `400 namespace: `},
 		{"ops", "POST", "/api/v1/webhooks", `{"name":"a","url":"https://example.com/x"}`, `403 `},
-		{"lead", "GET", "/api/v1/webhooks", "", `403 token \"lead\" is limited to the queues mail*, and this call concerns more than queues`},
+		{"lead", "GET", "/api/v1/webhooks", "", `403 token \"lead\" is limited to the queues mail*, and this call concerns ` +
+			`more than queues`},
 		{"boss", "GET", "/api/v1/webhooks/oncall", "", `"url":"https://example.com/x?token=hidden"`},
 		{"ops", "GET", "/api/v1/webhooks/oncall", "", `200 {"name":"oncall","url":"https://example.com/…",`},
 		{"eye", "GET", "/api/v1/webhooks?limit=1", "", `200 {"items":[{"name":"oncall","url":"https://example.com/…",`},
@@ -149,15 +151,16 @@ func TestWebhooksOverREST(t *testing.T) {
 		{"eye", "GET", "/api/v1/webhooks/none", "", `404 webhook \"none\": not found`},
 		{"boss", "PATCH", "/api/v1/webhooks/oncall", `{"url":"https://example.com/y","depth_over":0,"wait_over":"0s","events":["task.*"],` +
 			`"queues":["*"]}`, `200 {"webhook":{`},
-		{"boss", "PATCH", "/api/v1/webhooks/oncall", `{"url":"https://10.0.0.1/"}`, `400 url: 10.0.0.1 is not an address of the public internet`},
+		{"boss", "PATCH", "/api/v1/webhooks/oncall", `{"url":"https://10.0.0.1/"}`,
+			`400 url: 10.0.0.1 is not an address of the public internet`},
 		{"boss", "PATCH", "/api/v1/webhooks/oncall", `{"secret":"x"}`, `400 secret: `},
 		{"ops", "POST", "/api/v1/webhooks/oncall/pause", `{"reason":"it moves"}`,
 			`"state":"paused","paused":true,"paused_reason":"it moves","paused_by":"ops","paused_at":"1970-01-01T00:00:03Z"`},
 		{"ops", "POST", "/api/v1/webhooks/oncall/resume", ``,
 			`"disabled_reason":"gone","disabled_at":"1970-01-01T00:00:08Z","pending":2,"pending_since":"1970-01-01T00:00:07Z",` +
-				`"failures":3,"failing_since":"1970-01-01T00:00:04.5Z","delivered":5,"failed":4,"dropped":1,"delivered_at":"1970-01-01T00:00:04Z",` +
-				`"last_status":500,"last_error":"no","failed_at":"1970-01-01T00:00:05Z","dropped_at":"1970-01-01T00:00:06Z"},` +
-				`"unconfirmed_shards":[2]}`},
+				`"failures":3,"failing_since":"1970-01-01T00:00:04.5Z","delivered":5,"failed":4,"dropped":1,` +
+				`"delivered_at":"1970-01-01T00:00:04Z","last_status":500,"last_error":"no","failed_at":"1970-01-01T00:00:05Z",` +
+				`"dropped_at":"1970-01-01T00:00:06Z"},"unconfirmed_shards":[2]}`},
 		{"eye", "POST", "/api/v1/webhooks/oncall/test", ``, `403 `},
 		{"ops", "POST", "/api/v1/webhooks/oncall/test", ``,
 			`200 {"id":"msg_1","event":"webhook.test","created_at":"1970-01-01T00:00:01Z","at":"1970-01-01T00:00:01Z","attempts":1,` +

@@ -112,8 +112,8 @@ func helloOf(ns string, h *pawlv1.WorkHello, l task.Limits) (broker.ClaimCall, e
 			return broker.ClaimCall{}, err
 		}
 	}
-	return convert.ClaimOf(ns, &pawlv1.ClaimRequest{Queues: h.GetQueues(), Order: h.GetOrder(), Types: h.GetTypes(), MaxBytes: h.GetMaxBytes(),
-		Lease: h.GetLease(), Worker: h.GetWorker()}, l)
+	return convert.ClaimOf(ns, &pawlv1.ClaimRequest{Queues: h.GetQueues(), Order: h.GetOrder(), Types: h.GetTypes(),
+		MaxBytes: h.GetMaxBytes(), Lease: h.GetLease(), Worker: h.GetWorker()}, l)
 }
 
 func (w *work) serve(first *pawlv1.WorkRequest) error {
@@ -293,7 +293,8 @@ func (w *work) pushTo(slots, lacked int) (lacking int, err error) {
 	done()
 	switch {
 	case err != nil && hushed: // free decides whether to continue
-	case errors.Is(err, task.ErrUnavailable) && !errors.Is(err, task.ErrNotReady): // a worker of a node that is not ready goes to another one
+	// a worker of a node that is not ready goes to another one
+	case errors.Is(err, task.ErrUnavailable) && !errors.Is(err, task.ErrNotReady):
 		w.pause(err)
 	case err != nil:
 		return 0, err

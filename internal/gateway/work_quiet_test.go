@@ -263,7 +263,8 @@ func TestQuietClaimers(t *testing.T) {
 		hears bool // whether it is told that it is quiet
 		err   error
 	}{
-		{"one whose claim can't be looked up", "k", true, time.Minute, func(f *fake, _, _ func()) { f.faults.nth = 1 }, 0, false, errPlanted},
+		{"one whose claim can't be looked up", "k", true, time.Minute, func(f *fake, _, _ func()) { f.faults.nth = 1 }, 0,
+			false, errPlanted},
 		{"one who has gone", "", true, time.Minute, func(_ *fake, _, leave func()) { leave() }, 0, true, context.Canceled},
 		{"one who waits", "", true, time.Minute, func(*fake, func(), func()) {}, 0, true, nil},
 		{"one who does not", "", true, 0, func(*fake, func(), func()) {}, 0, true, nil},
@@ -330,8 +331,8 @@ func TestWorkersWithinAScope(t *testing.T) {
 	f := newFake()
 	g := newGateway(f)
 	defer g.Shutdown(context.Background())
-	f.registry.Join(registry.Hello{Namespace: "default", Name: "both", Queues: []registry.Share{{Queue: "mail"}, {Queue: "sms"}}}, "both", 0,
-		nil)
+	f.registry.Join(registry.Hello{Namespace: "default", Name: "both", Queues: []registry.Share{{Queue: "mail"}, {Queue: "sms"}}}, "both",
+		0, nil)
 	f.registry.Join(registry.Hello{Namespace: "default", Name: "mail", Queues: []registry.Share{{Queue: "mail"}}}, "mail", 0, nil)
 	f.registry.Join(registry.Hello{Namespace: "default", Name: "sms", Queues: []registry.Share{{Queue: "sms"}}}, "sms", 0, nil)
 	ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")

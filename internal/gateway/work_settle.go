@@ -120,7 +120,8 @@ func (l *settleLane) add(ctx context.Context, b *settleBatch, frame *heldFrame) 
 		case <-l.taken:
 		case <-wait.C:
 			frame.done()
-			b.refuse(l.w.g, task.Unavailable(laneWait, "shard %d does not answer, and too many calls for it wait", b.calls[0].Hold.ID.Shard()))
+			b.refuse(l.w.g, task.Unavailable(laneWait, "shard %d does not answer, and too many calls for it wait",
+				b.calls[0].Hold.ID.Shard()))
 			return l.w.answer(b)
 		case <-l.w.ended:
 			wait.Stop()

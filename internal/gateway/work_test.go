@@ -256,7 +256,8 @@ func TestLostClaimsAreReportedAfterTheirTasks(t *testing.T) {
 		s.enqueue("q", 2)
 		tasks := s.tasks(2)
 		id, _ := task.ParseID(tasks[0].TaskId)
-		if _, _, err := f.command(broker.TaskCommand{Verb: broker.Cancel, OnTask: broker.OnTask{Namespace: "default", ID: id}}); err != nil {
+		if _, _, err := f.command(broker.TaskCommand{Verb: broker.Cancel, OnTask: broker.OnTask{Namespace: "default", ID: id}}); err !=
+			nil {
 			t.Fatal(err)
 		}
 		r := s.hear()
@@ -394,10 +395,12 @@ func TestWorkRefusals(t *testing.T) {
 	}{
 		{"no hello", []*pawlv1.WorkRequest{{Grant: 1}}, "hello"},
 		{"no queue", []*pawlv1.WorkRequest{{Hello: &pawlv1.WorkHello{}}}, "queues"},
-		{"lease", []*pawlv1.WorkRequest{{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues, Lease: durationpb.New(time.Millisecond)}}}, "lease"},
+		{"lease", []*pawlv1.WorkRequest{{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues, Lease: durationpb.New(time.Millisecond)}}},
+			"lease"},
 		{"host", []*pawlv1.WorkRequest{{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues, Host: "a\nb"}}}, "hello.host"},
 		{"two hellos", []*pawlv1.WorkRequest{{Hello: hello("q")}, {Hello: hello("q")}}, "hello"},
-		{"negative slots", []*pawlv1.WorkRequest{{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "q"}}, Worker: "w", Slots: -1}}},
+		{"negative slots", []*pawlv1.WorkRequest{{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "q"}},
+			Worker: "w", Slots: -1}}},
 			"hello.slots"},
 		{"too many slots", []*pawlv1.WorkRequest{{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "q"}}, Worker: "w",
 			Slots: maxSlots + 1}}}, "hello.slots"},
@@ -545,7 +548,8 @@ func TestWorkEndsWhenClaimFails(t *testing.T) {
 			first *pawlv1.WorkRequest
 			field string
 		}{
-			{&pawlv1.WorkRequest{Hello: hello("q"), Grant: maxSlots}, ""}, {&pawlv1.WorkRequest{Hello: hello("q"), Grant: maxSlots + 1}, "grant"},
+			{&pawlv1.WorkRequest{Hello: hello("q"), Grant: maxSlots}, ""}, {&pawlv1.WorkRequest{Hello: hello("q"), Grant: maxSlots + 1},
+				"grant"},
 			{&pawlv1.WorkRequest{Hello: hello("q"), Grant: -1}, "grant"}, {&pawlv1.WorkRequest{}, "hello"},
 			{&pawlv1.WorkRequest{Hello: hello()}, "queues"}, {&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues,
 				Slots: maxSlots, Instance: strings.Repeat("x", maxInstance)}},
@@ -553,7 +557,8 @@ func TestWorkEndsWhenClaimFails(t *testing.T) {
 			{&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues, Slots: maxSlots + 1}}, "hello.slots"},
 			{&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues, Slots: -1}}, "hello.slots"},
 			{&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues, Instance: strings.Repeat("x", maxInstance+1)}},
-				"hello.instance"}, {&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues, Host: strings.Repeat("x", 257)}},
+				"hello.instance"}, {&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: hello("q").Queues,
+				Host: strings.Repeat("x", 257)}},
 				"hello.host"},
 			{&pawlv1.WorkRequest{Hello: hello("q"), Settle: &pawlv1.SettleRequest{Acks: make([]*pawlv1.AckRequest, contract.MaxSettle+1)}},
 				"settle"},
@@ -591,8 +596,9 @@ func TestStreamTasksHaveTheirTraces(t *testing.T) {
 		pass(time.Second)
 		stale := ack(got[3])
 		stale.Acks[0].ClaimToken = claimToken
-		s.send(&pawlv1.WorkRequest{Settle: &pawlv1.SettleRequest{Acks: append(ack(got[0]).Acks, stale.Acks...), Fails: []*pawlv1.FailRequest{
-			{TaskId: got[1].TaskId, ClaimToken: got[1].ClaimToken}},
+		s.send(&pawlv1.WorkRequest{Settle: &pawlv1.SettleRequest{Acks: append(ack(got[0]).Acks, stale.Acks...),
+			Fails: []*pawlv1.FailRequest{
+				{TaskId: got[1].TaskId, ClaimToken: got[1].ClaimToken}},
 			Releases: []*pawlv1.ReleaseRequest{{TaskId: got[2].TaskId, ClaimToken: got[2].ClaimToken}}, Extends: []*pawlv1.ExtendRequest{
 				{TaskId: got[0].TaskId, ClaimToken: got[0].ClaimToken}}}})
 		s.hear()
@@ -657,7 +663,9 @@ func TestWorkEndsWhenSendFails(t *testing.T) {
 		"a lost claim": {func(r *pawlv1.WorkResponse) bool { return len(r.GetLost()) > 0 }, func(s *workerClient, id task.ID) {
 			_, _, _ = s.f.command(broker.TaskCommand{Verb: broker.Cancel, OnTask: broker.OnTask{Namespace: "default", ID: id}})
 		}, 0},
-		"tasks": {func(r *pawlv1.WorkResponse) bool { return len(r.GetTasks()) > 0 }, func(s *workerClient, _ task.ID) { s.enqueue("q", 3) }, 3},
+		"tasks": {func(r *pawlv1.WorkResponse) bool { return len(r.GetTasks()) > 0 }, func(s *workerClient, _ task.ID) {
+			s.enqueue("q", 3)
+		}, 3},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := startWorker(t, newFake(), &pawlv1.WorkRequest{Hello: hello("q"), Grant: 5})
@@ -726,7 +734,8 @@ func TestLateClaimsAreGivenBack(t *testing.T) {
 			}
 		}
 		sent := strings.Contains(c.frames, "tasks")
-		if back := len(f.released); strings.Join(frames, " ") != c.frames || sent != (back == 0) || !sent && back != 2 || sent != (w.slots == 1) {
+		if back := len(f.released); strings.Join(frames, " ") != c.frames || sent != (back == 0) || !sent && back != 2 ||
+			sent != (w.slots == 1) {
 			t.Errorf("%s: sent %q, gave back %d tasks, %d slots left", what, frames, back, w.slots)
 		}
 	}
@@ -842,7 +851,8 @@ func TestSettlesWaitForSpace(t *testing.T) {
 			}
 			c.end(w, leave)
 			if synctest.Wait(); !done || err != c.want || kept != 1 || given != 1 {
-				t.Errorf("%s: accepted: %t, %v, want %v; the memory was kept %d times and given back %d times", what, done, err, c.want, kept, given)
+				t.Errorf("%s: accepted: %t, %v, want %v; the memory was kept %d times and given back %d times", what, done, err,
+					c.want, kept, given)
 			}
 			leave()
 		}

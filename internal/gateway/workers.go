@@ -135,8 +135,8 @@ func (g *workerRegistryService) QuietWorker(ctx context.Context, r *pawlv1.Quiet
 		return nil, takesMore(info)
 	}
 	if info.Lost != nil {
-		return nil, &task.Error{Code: task.CodeNotFound, Message: fmt.Sprintf("worker %q: it was lost at %s and can't be made quiet", info.ID,
-			info.Lost.At.UTC().Format(time.RFC3339))}
+		return nil, &task.Error{Code: task.CodeNotFound, Message: fmt.Sprintf("worker %q: it was lost at %s and can't be made quiet",
+			info.ID, info.Lost.At.UTC().Format(time.RFC3339))}
 	}
 	row, err := g.workers.QuietWorker(ctx, by, workers.Name{Namespace: callinfo.Namespace(ctx), ID: info.ID}, info.Name, span)
 	if err != nil {

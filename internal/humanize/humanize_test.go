@@ -48,9 +48,9 @@ func TestRate(t *testing.T) {
 
 func TestPast(t *testing.T) {
 	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
-	for text, want := range map[string]string{"2h": "2026-01-31T10:00:00Z", "1d": "2026-01-30T12:00:00Z", "2026-01-30": "2026-01-30T00:00:00Z",
-		"2026-01-30T09:30": "2026-01-30T09:30:00Z", "2026-01-30 09:30": "2026-01-30T09:30:00Z", "2026-01-30 09:30:15": "2026-01-30T09:30:15Z",
-		"2026-01-30T09:30:00+01:00": "2026-01-30T08:30:00Z"} {
+	for text, want := range map[string]string{"2h": "2026-01-31T10:00:00Z", "1d": "2026-01-30T12:00:00Z",
+		"2026-01-30": "2026-01-30T00:00:00Z", "2026-01-30T09:30": "2026-01-30T09:30:00Z", "2026-01-30 09:30": "2026-01-30T09:30:00Z",
+		"2026-01-30 09:30:15": "2026-01-30T09:30:15Z", "2026-01-30T09:30:00+01:00": "2026-01-30T08:30:00Z"} {
 		if at, err := Past(text, now); err != nil || at.UTC().Format(time.RFC3339) != want {
 			t.Errorf("Past(%q) = %v, %v; want %s", text, at, err, want)
 		}
@@ -79,8 +79,8 @@ func TestNamed(t *testing.T) {
 }
 
 func TestBytes(t *testing.T) {
-	for n, want := range map[int64]string{0: "0B", 1023: "1023B", 1024: "1KiB", 1536: "1.5KiB", 256<<20 - 1: "255.9MiB", 256 << 20: "256MiB",
-		25 << 29: "12.5GiB", 3 << 50: "3072TiB"} {
+	for n, want := range map[int64]string{0: "0B", 1023: "1023B", 1024: "1KiB", 1536: "1.5KiB", 256<<20 - 1: "255.9MiB",
+		256 << 20: "256MiB", 25 << 29: "12.5GiB", 3 << 50: "3072TiB"} {
 		if got := Bytes(n); got != want {
 			t.Errorf("Bytes(%d) = %q, want %q", n, got, want)
 		}

@@ -7,7 +7,8 @@ import (
 
 // Time parses an RFC 3339 time or a prefix of one: without a zone it is UTC, a date alone means its first moment.
 func Time(s string) (t time.Time, err error) {
-	for _, form := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateTime, "2006-01-02 15:04", time.DateOnly} {
+	for _, form := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateTime,
+		"2006-01-02 15:04", time.DateOnly} {
 		if t, err = time.Parse(form, s); err == nil {
 			return t, nil
 		}
@@ -23,6 +24,7 @@ func Past(s string, now time.Time) (time.Time, error) {
 	if d, err := Duration(s); err == nil && d >= 0 {
 		return now.Add(-d), nil
 	}
-	return time.Time{}, fmt.Errorf("%s is neither a day such as 2026-01-31, a time such as 2026-01-31T12:00:00Z nor an age such as 2h or 7d",
+	return time.Time{}, fmt.Errorf("%s is neither a day such as 2026-01-31, a time such as 2026-01-31T12:00:00Z nor an age "+
+		"such as 2h or 7d",
 		quote(s))
 }

@@ -45,7 +45,8 @@ func ShellWord(s string) string {
 
 // hidden reports whether a terminal acts on a character or doesn't show it. It is true of bytes that are not UTF-8.
 func hidden(c rune) bool {
-	return !strconv.IsPrint(c) || c == utf8.RuneError || unicode.In(c, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+	return !strconv.IsPrint(c) || c == utf8.RuneError || unicode.In(c, unicode.Other_Default_Ignorable_Code_Point,
+		unicode.Variation_Selector)
 }
 
 // Command returns a command line of pawl that is safe to paste into a shell, whatever the arguments and the values of

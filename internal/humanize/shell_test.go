@@ -30,9 +30,9 @@ func TestCommandsInAShell(t *testing.T) {
 	}
 	for _, s := range []string{"plain", "", "-", "--", "-h", "--all", "x; touch PWNED;", "$(touch PWNED)", "`touch PWNED`", "a'b",
 		"'; touch PWNED; '", `"; touch PWNED; "`, `\`, `a\'b`, "a b  c", " a ", "*", "~", "a&touch PWNED", "a|touch PWNED", ">PWNED",
-		"a\ntouch PWNED", "#x", "!!", "{a,b}", "=x", "é€", "a=b;touch PWNED", "--x=$(touch PWNED)", "a\r\ntouch PWNED\n", "'\n;touch PWNED;'",
-		`\'` + "\n;touch PWNED #", "\\\n", "\x1b[8m$(touch PWNED)\x1b[0m", "\x1b7", "\t\x7f1", "\u202e\u200b\u2028é\u00a0", "\xff\xfe",
-		"\x1b[200~!x\x1b[201~"} {
+		"a\ntouch PWNED", "#x", "!!", "{a,b}", "=x", "é€", "a=b;touch PWNED", "--x=$(touch PWNED)", "a\r\ntouch PWNED\n",
+		"'\n;touch PWNED;'", `\'` + "\n;touch PWNED #", "\\\n", "\x1b[8m$(touch PWNED)\x1b[0m", "\x1b7", "\t\x7f1",
+		"\u202e\u200b\u2028é\u00a0", "\xff\xfe", "\x1b[200~!x\x1b[201~"} {
 		dashed := strings.HasPrefix(s, "-")
 		args := []string{"queue", "set", s, "b"}
 		flags := []string{"--for-key=" + s, "--max-running", "N"}
@@ -52,7 +52,8 @@ func TestCommandsInAShell(t *testing.T) {
 				t.Errorf("%s: %v: %s", line, err, out)
 			}
 			got, err := os.ReadFile(filepath.Join(dir, "args"))
-			if knows := shell == "bash" || !strings.Contains(line, "$'"); err != nil || knows && string(got) != strings.Join(want, "\x00")+"\x00" {
+			if knows := shell == "bash" || !strings.Contains(line, "$'"); err != nil || knows && string(got) != strings.Join(want, "\x00")+
+				"\x00" {
 				t.Errorf("%s: %s calls pawl with %q, %v, want %q", shell, line, got, err, want)
 			}
 			if _, err := os.Stat(filepath.Join(dir, "PWNED")); err == nil {

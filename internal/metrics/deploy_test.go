@@ -207,7 +207,8 @@ func TestCompose(t *testing.T) {
 	}
 	read(t, deploy+"prometheus/prometheus.yaml", &prometheus)
 	if prometheus.RuleFiles[0] != "alerts.yaml" || prometheus.ScrapeConfigs[0].Job != "pawl" {
-		t.Errorf("Prometheus reads the rules %q and scrapes %q, want alerts.yaml and pawl", prometheus.RuleFiles, prometheus.ScrapeConfigs[0].Job)
+		t.Errorf("Prometheus reads the rules %q and scrapes %q, want alerts.yaml and pawl", prometheus.RuleFiles,
+			prometheus.ScrapeConfigs[0].Job)
 	}
 	var any map[string]any
 	read(t, deploy+"grafana/provisioning/datasources/prometheus.yaml", &any)

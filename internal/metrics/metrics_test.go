@@ -44,9 +44,11 @@ func sources(recorder *stats.Recorder) Sources {
 			return []Workers{{Namespace: "default", Queues: map[string]int{"mail": 2, "video": 1}, Busy: 7, Free: 13}}
 		},
 		Node: func() Node {
-			return Node{DiskFree: 5 << 30, DiskTotal: 10 << 30, MinFree: 256 << 20, ClockOffset: -1500 * time.Millisecond, LogBytes: 1 << 20,
-				CertificateEnds: map[string]time.Time{"server": time.Unix(1_800_000_000, 0), "peer": time.Unix(1_900_000_000, 0)},
-				Refused:         map[string]uint64{"none": 0, "malformed": 0, "unknown": 7, "expired": 0, "denied": 1}, Events: map[string]Events{
+			return Node{DiskFree: 5 << 30, DiskTotal: 10 << 30, MinFree: 256 << 20, ClockOffset: -1500 * time.Millisecond,
+				LogBytes: 1 << 20, CertificateEnds: map[string]time.Time{"server": time.Unix(1_800_000_000, 0),
+					"peer": time.Unix(1_900_000_000, 0)},
+				Refused: map[string]uint64{"none": 0, "malformed": 0, "unknown": 7, "expired": 0, "denied": 1},
+				Events: map[string]Events{
 					"logins": {3, 0}, "refusals": {100, 20}}, EventsLost: 2}
 		},
 		Webhooks: func(context.Context) Webhooks {
@@ -67,7 +69,8 @@ func scenario() *Page {
 	for i := range 10 {
 		recorder.Record(time.Now(), []stats.Event{
 			{Namespace: "default", Queue: "mail", Type: "welcome", Counts: of(stats.Enqueued), Ran: -1},
-			{Namespace: "default", Queue: "mail", Type: "welcome", Counts: of(stats.Claimed), Waited: time.Duration(i) * time.Second, Ran: -1},
+			{Namespace: "default", Queue: "mail", Type: "welcome", Counts: of(stats.Claimed), Waited: time.Duration(i) * time.Second,
+				Ran: -1},
 			{Namespace: "default", Queue: "mail", Type: "welcome", Counts: of(stats.Succeeded), Ran: 20 * time.Millisecond},
 		})
 	}
@@ -135,8 +138,8 @@ func TestSeriesBeginAtZero(t *testing.T) {
 	p := New(src)
 	p.Shard(1)
 	fresh := p.read(t)
-	recorder.Record(time.Now(), []stats.Event{{Namespace: "default", Queue: "mail", Type: "welcome", Counts: stats.Set(0).With(stats.Enqueued),
-		Ran: -1}})
+	recorder.Record(time.Now(), []stats.Event{{Namespace: "default", Queue: "mail", Type: "welcome",
+		Counts: stats.Set(0).With(stats.Enqueued), Ran: -1}})
 	began := p.read(t)
 	for _, c := range []struct{ page, series string }{
 		{fresh, `pawl_cron_skipped_total{namespace="team-a",reason="missed"} 0`},
@@ -169,8 +172,8 @@ func whole() *Page {
 	recorder := stats.New(time.Now())
 	for i := range 1100 {
 		for j := range 10 {
-			e := stats.Event{Namespace: "default", Queue: fmt.Sprintf("queue-%04d", i), Type: fmt.Sprintf("type-%d", j), Waited: time.Second,
-				Ran: time.Second}
+			e := stats.Event{Namespace: "default", Queue: fmt.Sprintf("queue-%04d", i), Type: fmt.Sprintf("type-%d", j),
+				Waited: time.Second, Ran: time.Second}
 			for _, c := range []stats.Counter{stats.Enqueued, stats.Claimed, stats.Succeeded, stats.Failed} {
 				e.Counts = e.Counts.With(c)
 			}
@@ -219,8 +222,9 @@ func TestPageIsBounded(t *testing.T) {
 // exceeds its own by most.
 func TestQueuesAreAddedUp(t *testing.T) {
 	of := func(ns string, n int64, wait, most time.Duration) Queue {
-		return Queue{Namespace: ns, Name: fmt.Sprint(n), Scheduled: n, Ready: 10 * n, Claimed: 100 * n, Retrying: 1000 * n, Dead: 10_000 * n,
-			Poisoned: 100_000 * n, Looked: most > 0, OldestReady: wait, MaxWait: most, Blocked: map[string]int64{"paused": n}}
+		return Queue{Namespace: ns, Name: fmt.Sprint(n), Scheduled: n, Ready: 10 * n, Claimed: 100 * n,
+			Retrying: 1000 * n, Dead: 10_000 * n, Poisoned: 100_000 * n, Looked: most > 0, OldestReady: wait, MaxWait: most,
+			Blocked: map[string]int64{"paused": n}}
 	}
 	got := addUp([]Queue{of("a", 1, time.Second, time.Hour), of("b", 4, 0, 0), of("a", 2, time.Minute, time.Minute),
 		of("a", 3, 0, 2*time.Hour), of("a", 4, time.Hour, 2*time.Hour), of("b", 1, 0, 0)})

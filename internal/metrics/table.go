@@ -35,17 +35,19 @@ var (
 		"queue", "type", "outcome")
 	queueTasks = gather("pawl_queue_tasks", "Tasks in a queue by state.", "namespace", "queue", "state")
 	newDead    = gather("pawl_queue_new_dead_letters",
-		"Dead letters of the last hour that were neither replayed nor discarded since. In each shard, at most 10,000 are counted for a queue, "+
-			"and 50,000 in all.", "namespace", "queue")
+		"Dead letters of the last hour that were neither replayed nor discarded since. In each shard, at most 10,000 are counted "+
+			"for a queue, and 50,000 in all.", "namespace", "queue")
 	queueCount = gather("pawl_queues", "Queues that have ever had a task, in the shards that this node leads.")
 	maxWait    = gather("pawl_queue_max_wait_seconds",
-		"How long a task of the queue may be ready before it needs attention, in seconds: the queue's max_wait; for _other that of the queue "+
-			"whose oldest task exceeds its own by most, as for the age of that task. Only for the queues with the most ready tasks.",
+		"How long a task of the queue may be ready before it needs attention, in seconds: the queue's max_wait; for _other that "+
+			"of the queue whose oldest task exceeds its own by most, as for the age of that task. Only for the queues with the most "+
+			"ready tasks.",
 		"namespace", "queue")
 	oldestReady = gather("pawl_queue_oldest_ready_seconds",
 		"How long the oldest ready task has been ready, in seconds. Only for the queues with the most ready tasks.", "namespace", "queue")
-	blockedTasks = gather("pawl_blocked_tasks", "Ready tasks that wait for something other than their turn and a free worker, by reason as "+
-		"in explain. Queues beyond the 200 with the most ready tasks have only `no_worker` and `queue_paused`.", "namespace", "queue", "reason")
+	blockedTasks = gather("pawl_blocked_tasks", "Ready tasks that wait for something other than their turn and a free worker, "+
+		"by reason as in explain. Queues beyond the 200 with the most ready tasks have only `no_worker` and `queue_paused`.",
+		"namespace", "queue", "reason")
 	waitSeconds = gather("pawl_task_wait_seconds", "Time from ready to claimed, in seconds.", "namespace", "queue")
 	runSeconds  = gather("pawl_task_run_seconds", "Time from claimed to the end of the run, whatever its outcome, in seconds. Lost leases "+
 		"are not counted.", "namespace", "queue")
@@ -56,8 +58,8 @@ var (
 	tickDelay   = gather("pawl_cron_tick_delay_seconds", "How late schedule ticks fired, in seconds.", "namespace")
 	tickSkipped = gather("pawl_cron_skipped_total", "Schedule ticks that created no task, by reason: missed, paused, overlap, unique, or "+
 		"the code of the refusal.", "namespace", "reason")
-	lateSchedules = gather("pawl_schedules_late", "Schedules with a tick in the last hour that this node fired over a minute late or found "+
-		"missed; at most 100.", "namespace")
+	lateSchedules = gather("pawl_schedules_late", "Schedules with a tick in the last hour that this node fired over a minute "+
+		"late or found missed; at most 100.", "namespace")
 
 	workers = gather("pawl_workers", "Workers connected to this node that take tasks of a queue, without quiet and draining ones.",
 		"namespace", "queue")
@@ -77,8 +79,9 @@ var (
 		"max_running. Only those that are set.", "namespace", "quota")
 	quotaUsage = gather("pawl_namespace_usage", "How much of its quota a namespace uses in the shards that this node leads. Only for "+
 		"quotas that are set.", "namespace", "quota")
-	quotaRefused = gather("pawl_quota_refused_total", "Requests that this node refused because a quota of their namespace was used up; for "+
-		"max_running, how often a claim found it used up.", "namespace", "quota")
+	quotaRefused = gather("pawl_quota_refused_total",
+		"Requests that this node refused because a quota of their namespace was used up; for "+
+			"max_running, how often a claim found it used up.", "namespace", "quota")
 
 	isLeader      = gather("pawl_raft_is_leader", "1 if this node leads the shard, else 0. Shard 0 is the system shard.", "shard")
 	hasLeader     = gather("pawl_raft_has_leader", "1 if this node's replica of the shard knows the leader, else 0.", "shard")
@@ -96,7 +99,8 @@ var (
 	rowsApart = gather("pawl_rows_set_apart", "Rows of the shard that could not be handled and were set apart in the last day. "+
 		"Reported by the leader of the shard.", "shard")
 	auditEvicted = gather("pawl_audit_evicted_entries_total",
-		"Entries of the shard's audit log removed before the end of their retention, because it was full. Reported by the leader of the shard.",
+		"Entries of the shard's audit log removed before the end of their retention, because it was full. Reported by the leader "+
+			"of the shard.",
 		"shard")
 	auditWaiting = gather("pawl_audit_unexported_entries",
 		"Entries of the shard's audit log that were not exported over OTLP yet; 0 if none ever was. Reported by the leader of the shard.",
@@ -111,19 +115,20 @@ var (
 		"How far the node's wall clock is ahead of those of most nodes, or of the only other node, in seconds; 0 if unknown.")
 	diskSize        = gather("pawl_disk_size_bytes", "Size of the disk with the data directory, in bytes.")
 	certificateEnds = gather("pawl_certificate_expiry_timestamp_seconds",
-		"When a certificate of the node expires, or the first of several in its file, in seconds since 1970: server (presented to clients), "+
-			"client_ca (the authority of clients), peer (presented to other nodes), peer_ca (the authority of nodes).", "certificate")
+		"When a certificate of the node expires, or the first of several in its file, in seconds since 1970: server (presented "+
+			"to clients), client_ca (the authority of clients), peer (presented to other nodes), peer_ca (the authority of nodes).",
+		"certificate")
 	slowed  = gather("pawl_access_slowed_total", "Refusals of wrong tokens that were delayed because too many came from one address.")
 	refused = gather("pawl_access_refused_total",
-		"Calls refused by authentication or authorization, by reason: none (no token was sent), malformed, unknown, expired, denied (the token "+
-			"is valid but has no right to the call), signature (wrong signature of an SQS client), node (from a node that was removed, or under "+
-			"the name of another).", "reason")
+		"Calls refused by authentication or authorization, by reason: none (no token was sent), malformed, unknown, expired, "+
+			"denied (the token is valid but has no right to the call), signature (wrong signature of an SQS client), node (from a node "+
+			"that was removed, or under the name of another).", "reason")
 	auditEvents  = gather("pawl_audit_events_total", "Events of --audit-events that were recorded: logins, refusals, reads.", "event")
 	auditLeftOut = gather("pawl_audit_events_left_out_total",
 		"Events of --audit-events that were not recorded, because one caller caused too many.", "event")
 	auditLost = gather("pawl_audit_events_lost_total",
-		"Recorded events of --audit-events, and entries of the audit log, that were not exported over OTLP, because too many were waiting or "+
-			"the collector rejected them.")
+		"Recorded events of --audit-events, and entries of the audit log, that were not exported over OTLP, because too many "+
+			"were waiting or the collector rejected them.")
 	buildInfo = gather("pawl_build_info", "Always 1; the labels have the version of the program.", "version", "go_version")
 )
 
@@ -135,11 +140,13 @@ var (
 		Help:    "Duration of API calls, in seconds. Calls that wait are in pawl_poll_duration_seconds instead; streams are in neither.",
 		Buckets: callBuckets}
 	pollSeconds = prometheus.HistogramOpts{Name: "pawl_poll_duration_seconds",
-		Help: "Duration of API calls that wait for a task to claim or for a task to end, including the wait, in seconds.", Buckets: callBuckets}
+		Help:    "Duration of API calls that wait for a task to claim or for a task to end, including the wait, in seconds.",
+		Buckets: callBuckets}
 	openStreams = prometheus.GaugeOpts{Name: "pawl_streams",
 		Help: "Open streams, by interface (grpc, rest) and method: of workers, producers and event watchers."}
 	commitSeconds = prometheus.HistogramOpts{Name: "pawl_raft_commit_seconds",
-		Help:    "Time from the start of a round of calls until a majority has logged it and it is applied, in seconds. Reported by the leader.",
+		Help: "Time from the start of a round of calls until a majority has logged it and it is applied, in seconds. Reported " +
+			"by the leader.",
 		Buckets: diskBuckets}
 	fsyncSeconds = prometheus.HistogramOpts{Name: "pawl_raft_fsync_seconds",
 		Help: "Time to write entries to the log and sync them, in seconds.", Buckets: diskBuckets}

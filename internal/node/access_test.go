@@ -172,7 +172,8 @@ func TestSessionsOnThreeNodes(t *testing.T) {
 		pass(10 * time.Second)
 		see("a copy of an ended session, after a restart", first, http.StatusSeeOther)
 		see("another session, after a restart", second, http.StatusOK)
-		if _, err := admin.New(w.nodes["n1"].as(w.admin, "")).Access().RevokeToken(t.Context(), admin.TokenName{Name: "oncall"}); err != nil {
+		if _, err := admin.New(w.nodes["n1"].as(w.admin, "")).Access().RevokeToken(t.Context(),
+			admin.TokenName{Name: "oncall"}); err != nil {
 			t.Fatal(err)
 		}
 		see("a session of a revoked token", second, http.StatusSeeOther)
@@ -237,8 +238,8 @@ func TestNodesAgreeOnTokens(t *testing.T) {
 			}
 			return nil
 		})
-		made, err := admin.New(w.nodes["n2"].as(w.admin, "")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "a", Queues: []string{"*"},
-			Roles: []admin.Role{admin.RoleObserve}})
+		made, err := admin.New(w.nodes["n2"].as(w.admin, "")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "a",
+			Queues: []string{"*"}, Roles: []admin.Role{admin.RoleObserve}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -292,10 +293,11 @@ func (s *server) estate(token string) *estate {
 	e.claimed = enqueue()
 	e.claim = take()
 	e.task = enqueue()
-	e.group = field(s.web(token, "POST", "/api/v1/groups", `{"name":"canary","tasks":[{"type":"canary-t","queue":"canary-q"}]}`), "group_id")
+	e.group = field(s.web(token, "POST", "/api/v1/groups", `{"name":"canary","tasks":[{"type":"canary-t","queue":"canary-q"}]}`),
+		"group_id")
 	s.web(token, "POST", "/api/v1/schedules", `{"name":"canary-s","cron":"@yearly","task":{"type":"canary-t","queue":"canary-q"}}`)
-	e.operation = field(s.web(token, "POST", "/api/v1/operations", `{"action":"set_priority","priority":"low","filter":{"queue":"canary-q",`+
-		`"type":"none"}}`), "operation_id")
+	e.operation = field(s.web(token, "POST", "/api/v1/operations", `{"action":"set_priority","priority":"low",`+
+		`"filter":{"queue":"canary-q","type":"none"}}`), "operation_id")
 	pass(time.Second) // it ends
 	return e
 }
@@ -433,8 +435,9 @@ func TestObjectsOfOtherNamespacesAreNotFound(t *testing.T) {
 		}
 		made := s.web(within, "POST", "/api/v1/groups", `{"open":true,"tasks":[{"type":"t","queue":"canary-q"}]}`)
 		_, id, _ := strings.Cut(made.Body.String(), `"group_id":"`)
-		if id = id[:36]; s.web(within, "GET", "/api/v1/groups/"+id, "").Code != 200 || !strings.Contains(s.web(within, "GET", "/api/v1/groups",
-			"").Body.String(), id) {
+		if id = id[:36]; s.web(within, "GET", "/api/v1/groups/"+id, "").Code != 200 ||
+			!strings.Contains(s.web(within, "GET", "/api/v1/groups",
+				"").Body.String(), id) {
 			t.Errorf("a group of its own is not there: %s", made.Body)
 		}
 		if w := s.web(e.token, "POST", "/api/v1/groups/"+id+"/tasks", `{"tasks":[{"type":"t","queue":"other"}]}`); !strings.Contains(
@@ -534,8 +537,8 @@ func TestNamespacesAreIsolated(t *testing.T) {
 			if _, err := admin.New(s.as(operator, "")).Namespaces().Create(t.Context(), ns, admin.QuotaChange{}); err != nil {
 				t.Fatal(err)
 			}
-			made, err := admin.New(s.as(operator, ns)).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "owner", Queues: []string{"*"},
-				Roles: []admin.Role{admin.RoleAdmin}})
+			made, err := admin.New(s.as(operator, ns)).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "owner",
+				Queues: []string{"*"}, Roles: []admin.Role{admin.RoleAdmin}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -544,7 +547,8 @@ func TestNamespacesAreIsolated(t *testing.T) {
 		b, a := s.estate(token["b"]), s.estate(token["a"])
 		before := b.answers()
 		steps := slices.Concat(a.attempts(), [][3]string{
-			{"POST", "/api/v1/tasks", `{"type":"canary-t","queue":"canary-q","idempotency_key":"k","unique":{"key":"u","on_conflict":"replace"}}`},
+			{"POST", "/api/v1/tasks", `{"type":"canary-t","queue":"canary-q","idempotency_key":"k","unique":{"key":"u",` +
+				`"on_conflict":"replace"}}`},
 			{"POST", "/api/v1/claim", `{"queues":["canary-q"],"worker":"canary-w","max":3}`},
 			{"PUT", "/api/v1/queues/canary-q", `{"settings":{"max_length":5}}`},
 			{"PUT", "/api/v1/schedules/canary-s", `{"cron":"@hourly","task":{"type":"t","queue":"canary-q"}}`},
@@ -667,11 +671,14 @@ func TestClaimTokensRevealNothing(t *testing.T) {
 		for _, token := range tokens {
 			for _, verb := range []string{"ack", "fail", "extend", "release"} {
 				body := fmt.Sprintf(`{"claim_token":%q}`, token)
-				theirs, nobodys := s.web(thief.Secret, "POST", "/api/v1/tasks/"+ref.ID+"/"+verb, body), s.web(thief.Secret, "POST", "/api/v1/tasks/"+
-					nowhere+"/"+verb, body)
-				if a, b := strings.ReplaceAll(theirs.Body.String(), ref.ID, "ID"), strings.ReplaceAll(nobodys.Body.String(), nowhere, "ID"); a != b ||
+				theirs, nobodys := s.web(thief.Secret, "POST", "/api/v1/tasks/"+ref.ID+"/"+verb, body),
+					s.web(thief.Secret, "POST", "/api/v1/tasks/"+
+						nowhere+"/"+verb, body)
+				if a, b := strings.ReplaceAll(theirs.Body.String(), ref.ID, "ID"), strings.ReplaceAll(nobodys.Body.String(),
+					nowhere, "ID"); a != b ||
 					theirs.Code != nobodys.Code || theirs.Code < 400 {
-					t.Fatalf("seed %d: %s with %q: %d %s of a task of others, %d %s of none", seed, verb, token, theirs.Code, a, nobodys.Code, b)
+					t.Fatalf("seed %d: %s with %q: %d %s of a task of others, %d %s of none", seed, verb, token, theirs.Code,
+						a, nobodys.Code, b)
 				}
 			}
 		}

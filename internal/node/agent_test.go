@@ -78,7 +78,8 @@ func TestMapIsSavedOnceItCanBe(t *testing.T) {
 				defer cancel()
 				go a.run(ctx)
 				synctest.Wait()
-				a.copy.Apply(cluster.Delta{Map: &cluster.Map{Version: 7, Nodes: []cluster.Node{{Number: 1, Name: "n1"}, {Number: 2, Name: "n2"}}}})
+				a.copy.Apply(cluster.Delta{Map: &cluster.Map{Version: 7, Nodes: []cluster.Node{{Number: 1, Name: "n1"},
+					{Number: 2, Name: "n2"}}}})
 				synctest.Wait()
 				full.Store(false)
 				time.Sleep(agentRetry)

@@ -104,7 +104,8 @@ func TestAuditOfCluster(t *testing.T) {
 		twice("shards", func() error { return operator.Cluster().AddShards(ctx, 2) })
 		twice("replication", func() error { return operator.Cluster().SetReplication(ctx, 1) })
 		twice("audit retention", func() error { return operator.Cluster().SetAuditRetention(ctx, 48*time.Hour) })
-		twice("level", func() error { _, err := operator.Cluster().RaiseFeatureLevel(ctx); return err }) // it is already the highest: no change
+		// it is already the highest: no change
+		twice("level", func() error { _, err := operator.Cluster().RaiseFeatureLevel(ctx); return err })
 		if _, err := operator.Cluster().Backup(ctx, io.Discard, nil); err != nil {
 			t.Error(err)
 		}

@@ -438,7 +438,8 @@ func TestBackupBesideAShardThatHangs(t *testing.T) {
 			t.Errorf("beside a system shard that hangs, after %s: %v", time.Since(began), err)
 		}
 		began = time.Now()
-		if err := a.Backup(t.Context(), task.Author{}, io.Discard, func(int, int) error { return nil }); !errors.Is(err, task.ErrUnavailable) ||
+		if err := a.Backup(t.Context(), task.Author{}, io.Discard, func(int, int) error { return nil }); !errors.Is(err,
+			task.ErrUnavailable) ||
 			!strings.Contains(err.Error(), "system shard") || time.Since(began) > verb.PartTime {
 			t.Errorf("a backup beside a system shard that hangs ends after %s with %v", time.Since(began), err)
 		}
@@ -566,15 +567,17 @@ func TestRestoreRefuses(t *testing.T) {
 			"found the state of shard 1 of cluster"},
 		"without the system": {spoilt(rewritten(t, whole, 0, func(h *backup.Head) { slices.Reverse(h.Shards) })), untouched, "",
 			"it is of cluster"},
-		"at another entry":  {spoilt(rewritten(t, whole, 1, func(*backup.Head) {})), untouched, "", "shard 1 is after entry"},
-		"of a later level":  {spoilt(rewritten(t, whole, 0, func(h *backup.Head) { h.Level = maxLevel + 1 })), untouched, "", "feature level"},
-		"of an earlier one": {spoilt(rewritten(t, whole, 0, func(h *backup.Head) { h.Level = minLevel - 1 })), untouched, "", "feature level"},
-		"absent":            {filepath.Join(untouched, "nothing"), untouched, "", "no such file"},
-		"a pipe":            {os.DevNull, untouched, "", "it is not a file"},
-		"the name":          {file, untouched, "N 1", "is not 1 to 63"},
-		"used":              {file, used, "", "is not empty"},
-		"no place":          {file, filepath.Join(file, "data"), "", "not a directory"},
-		"in use":            {file, lockedDir(t), "", "in use by another process"},
+		"at another entry": {spoilt(rewritten(t, whole, 1, func(*backup.Head) {})), untouched, "", "shard 1 is after entry"},
+		"of a later level": {spoilt(rewritten(t, whole, 0, func(h *backup.Head) { h.Level = maxLevel + 1 })), untouched,
+			"", "feature level"},
+		"of an earlier one": {spoilt(rewritten(t, whole, 0, func(h *backup.Head) { h.Level = minLevel - 1 })), untouched,
+			"", "feature level"},
+		"absent":   {filepath.Join(untouched, "nothing"), untouched, "", "no such file"},
+		"a pipe":   {os.DevNull, untouched, "", "it is not a file"},
+		"the name": {file, untouched, "N 1", "is not 1 to 63"},
+		"used":     {file, used, "", "is not empty"},
+		"no place": {file, filepath.Join(file, "data"), "", "not a directory"},
+		"in use":   {file, lockedDir(t), "", "in use by another process"},
 	} {
 		if c.dir == used {
 			if err := os.Remove(filepath.Join(used, datadir.IdentityFile)); err != nil { // not even then
@@ -749,7 +752,8 @@ func TestBackupLimits(t *testing.T) {
 			first <- a.Backup(t.Context(), task.Author{}, io.Discard, func(int, int) error { <-hold; return nil })
 		}()
 		synctest.Wait()
-		if err := a.Backup(t.Context(), task.Author{}, io.Discard, func(int, int) error { return nil }); !errors.Is(err, task.ErrUnavailable) {
+		if err := a.Backup(t.Context(), task.Author{}, io.Discard, func(int, int) error { return nil }); !errors.Is(err,
+			task.ErrUnavailable) {
 			t.Errorf("a second backup: %v", err)
 		}
 		s.health.leaving.Store(true)
@@ -769,7 +773,8 @@ func TestBackupLimits(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if err := a.Backup(t.Context(), task.Author{}, io.Discard, func(int, int) error { return nil }); !errors.Is(err, task.ErrUnavailable) {
+		if err := a.Backup(t.Context(), task.Author{}, io.Discard, func(int, int) error { return nil }); !errors.Is(err,
+			task.ErrUnavailable) {
 			t.Errorf("one image more than allowed: %v", err)
 		}
 		close(release)

@@ -270,7 +270,8 @@ func (s *faultyNode) addFixtures(queue string) {
 	s.enqueue(fixture{}, "ready", `"queue":"`+queue+`"`, 60)
 	n := fmt.Sprint(shard)
 	for _, c := range [][2]string{{"AccessService/AddToken", `{"name":"token$n","queues":["*"],"roles":["produce"]}`},
-		{"AccessService/AddNamespace", `{"name":"space$n"}`}, {"WebhookService/AddWebhook", `{"name":"hook$n","url":"http://192.0.2.1/hook"}`},
+		{"AccessService/AddNamespace", `{"name":"space$n"}`}, {"WebhookService/AddWebhook",
+			`{"name":"hook$n","url":"http://192.0.2.1/hook"}`},
 		{"ScheduleService/PutSchedule", `{"spec":{"name":"daily$n","cron":"0 3 * * *","task":{"type":"job","queue":"` +
 			here["idle"][0] + `"}}}`}} {
 		s.must(c[0], strings.ReplaceAll(c[1], "$n", n))
@@ -282,7 +283,8 @@ func (s *faultyNode) addFixtures(queue string) {
 		`"filter":{"queue":"`+queue+`","states":["STATE_SCHEDULED"]}}}`)
 	here["operation"] = []string{s.field(operation, "operation", "operationId")}
 	for range 2 {
-		here["marker"] = append(here["marker"], s.field(s.must("MarkerService/AddMarker", `{"kind":"deploy","title":"one"}`), "marker", "id"))
+		here["marker"] = append(here["marker"], s.field(s.must("MarkerService/AddMarker", `{"kind":"deploy","title":"one"}`), "marker",
+			"id"))
 	}
 	for range 8 {
 		c := s.claim(queue)

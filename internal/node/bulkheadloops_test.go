@@ -123,7 +123,8 @@ var loopRows = []loopRow{
 			w.start("GroupService/CancelGroup", `{"groupId":"`+w.groups["cancelled in "+at["shard"][0]]+`"}`)
 		}
 		return func() bool {
-			return strings.Contains(w.text("ProducerService/ListTasks", `{"filter":{"queue":"`+w.there["fatal"][0]+`"}}`), "STATE_CANCELLED")
+			return strings.Contains(w.text("ProducerService/ListTasks", `{"filter":{"queue":"`+w.there["fatal"][0]+`"}}`),
+				"STATE_CANCELLED")
 		}
 	}},
 	// the engine gathers them for 5 s
@@ -267,7 +268,8 @@ var loopRows = []loopRow{
 		w.must("OperationService/ResumeOperation", `{"operationId":"`+w.operation+`"}`)
 		return func() bool {
 			for _, at := range []fixture{w.here, w.there} {
-				if strings.Count(w.text("ProducerService/ListTasks", `{"filter":{"queue":"`+at["operated"][0]+`"}}`), "STATE_CANCELLED") != 3 {
+				if strings.Count(w.text("ProducerService/ListTasks", `{"filter":{"queue":"`+at["operated"][0]+`"}}`),
+					"STATE_CANCELLED") != 3 {
 					return false
 				}
 			}
@@ -343,8 +345,8 @@ func (w *loopTest) die(queue string) {
 func TestBulkheadsOfLoops(t *testing.T) {
 	eachFault(t, func(t *testing.T, s *faultyNode, fault string, faulty uint32, fail func() (heal func())) {
 		healthy := slices.DeleteFunc([]uint32{1, 2, 3}, func(id uint32) bool { return id == faulty })
-		w := &loopTest{faultyNode: s, here: s.fixtures[healthy[0]], there: s.fixtures[healthy[1]], faulty: s.fixtures[faulty], client: s.client(),
-			claims: map[string][]string{}, groups: map[string]string{}}
+		w := &loopTest{faultyNode: s, here: s.fixtures[healthy[0]], there: s.fixtures[healthy[1]], faulty: s.fixtures[faulty],
+			client: s.client(), claims: map[string][]string{}, groups: map[string]string{}}
 		for _, r := range loopRows {
 			if r.before != nil {
 				r.before(w)

@@ -29,7 +29,8 @@ func TestCertificatesExpire(t *testing.T) {
 			if lines := w.lines.about("node=n2", "a certificate expires soon", "certificate="+of+" ", days); len(lines) != 1 {
 				t.Errorf("logged about %s: %q", of, lines)
 			}
-			if line := fmt.Sprintf("pawl_certificate_expiry_timestamp_seconds{certificate=%q} ", of); !strings.Contains(scrape(t, s), line) {
+			if line := fmt.Sprintf("pawl_certificate_expiry_timestamp_seconds{certificate=%q} ", of); !strings.Contains(scrape(t, s),
+				line) {
 				t.Errorf("the page lacks %q", line)
 			}
 		}
@@ -74,7 +75,8 @@ func TestCertificatesExpire(t *testing.T) {
 		write("n2.crt", pair.Cert)
 		write("n2.key", pair.Key)
 		pass(2 * time.Minute)
-		if page := scrape(t, s); !strings.Contains(page, fmt.Sprintf("{certificate=\"peer\"} %v\n", float64(now.AddDate(0, 0, 90).Unix()))) {
+		if page := scrape(t, s); !strings.Contains(page, fmt.Sprintf("{certificate=\"peer\"} %v\n",
+			float64(now.AddDate(0, 0, 90).Unix()))) {
 			t.Errorf("after a new certificate: %s", page)
 		}
 		w.until("the old authority is named", func() error {

@@ -37,7 +37,8 @@ func (h *health) watchClock(ctx context.Context) {
 		if wrong != wasWrong {
 			wasWrong = wrong
 			if wrong {
-				h.cfg.Logger.Error("the wall clock differs from those of most nodes: this node leads no shard until it agrees", "offset", offset)
+				h.cfg.Logger.Error("the wall clock differs from those of most nodes: this node leads no shard until it agrees", "offset",
+					offset)
 			} else {
 				h.cfg.Logger.Info("the wall clock agrees with those of most nodes again", "offset", offset)
 			}

@@ -395,7 +395,9 @@ func TestFormWithCertificates(t *testing.T) {
 		w.form()
 		enqueue(t, w.nodes["n2"].client(), "mail")
 		ours := w.certs
-		for what, prepare := range map[string]func(){"another authority": func() { w.certify("n4") }, "no certificate": func() { w.certs = "" }} {
+		for what, prepare := range map[string]func(){"another authority": func() { w.certify("n4") }, "no certificate": func() {
+			w.certs = ""
+		}} {
 			prepare()
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			if _, err := w.tryStart(ctx, "n4", t.TempDir(), "n1"); err == nil {
@@ -427,7 +429,8 @@ func TestFailover(t *testing.T) {
 		}
 		began := time.Now()
 		w.crash(leader)
-		got, err := claims.New(c).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"mail"}, Wait: 10 * time.Second, Lease: time.Minute})
+		got, err := claims.New(c).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"mail"}, Wait: 10 * time.Second,
+			Lease: time.Minute})
 		if err != nil || len(got) != 1 || got[0].ID != ref.ID {
 			t.Fatalf("claim after the leader's death: %+v, %v", got, err)
 		}
@@ -744,7 +747,9 @@ func TestLostMap(t *testing.T) {
 		w := newNetwork(t)
 		dir := w.grow()["n3"]
 		id, _ := enqueue(t, w.nodes["n2"].client(), "mail")
-		for _, damage := range []func(){func() { lose(t, dir, datadir.MapFile) }, func() { put(t, filepath.Join(dir, datadir.MapFile), "{") }} {
+		for _, damage := range []func(){func() { lose(t, dir, datadir.MapFile) }, func() {
+			put(t, filepath.Join(dir, datadir.MapFile), "{")
+		}} {
 			old := w.nodes["n3"].dir.Identity.Read().Node
 			w.crash("n3")
 			damage()
@@ -903,7 +908,8 @@ func TestVerifyWithoutAnswer(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_, err := n.Verify(ctx, 1)
-		if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "shard 1 has no leader that answered") || took > markTime {
+		if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "shard 1 has no leader that answered") ||
+			took > markTime {
 			t.Errorf("after %s: %v", took, err)
 		}
 	})

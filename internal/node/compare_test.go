@@ -82,8 +82,8 @@ func TestDifferingReplicaIsFound(t *testing.T) {
 		w.lines = new(logLines)
 		dirs := w.grow()
 		for _, text := range []string{"first", "needle-in-the-haystack", "last"} {
-			if _, err := w.anyone().Enqueue(t.Context(), pawl.RawTask{Type: "job", Payload: []byte(strconv.Quote(text))}, pawl.Queue("mail"),
-				pawl.In(time.Hour)); err != nil {
+			if _, err := w.anyone().Enqueue(t.Context(), pawl.RawTask{Type: "job", Payload: []byte(strconv.Quote(text))},
+				pawl.Queue("mail"), pawl.In(time.Hour)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -159,7 +159,8 @@ func TestComparisonsBesideAHangingShard(t *testing.T) {
 		c.Run(ctx)
 		heal()
 		if told := lines.about("were not compared", "shard=1 "); rounds < 22 || len(told) < 3 || len(told) > 5 {
-			t.Errorf("in two minutes there were %d rounds of comparisons, want one every 5 s, and the log says %q, want one line about every 26 s",
+			t.Errorf("in two minutes there were %d rounds of comparisons, want one every 5 s, and the log says %q, want one line "+
+				"about every 26 s",
 				rounds, told)
 		}
 	})

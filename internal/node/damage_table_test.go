@@ -124,9 +124,10 @@ func readFiles(t *testing.T, dir string) files {
 	out := files{}
 	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
 		name, _ := filepath.Rel(dir, path)
-		if err != nil || e.IsDir() || e.Name() == datadir.LockFile || !slices.ContainsFunc(dirParts, func(p struct{ name, prefix string }) bool {
-			return strings.HasPrefix(name, p.prefix)
-		}) {
+		if err != nil || e.IsDir() || e.Name() == datadir.LockFile || !slices.ContainsFunc(dirParts,
+			func(p struct{ name, prefix string }) bool {
+				return strings.HasPrefix(name, p.prefix)
+			}) {
 			return err
 		}
 		b, err := os.ReadFile(path)

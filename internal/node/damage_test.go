@@ -99,8 +99,8 @@ func TestDamagedState(t *testing.T) {
 			for range 2 { // it changes nothing that a second start would miss
 				_, err := tryStart(t, Config{Dir: dir})
 				var damage *DamageError
-				if !errors.Is(err, ErrDamaged) || !errors.As(err, &damage) || damage.What != "state" || !strings.Contains(damage.File, "shard-0001") ||
-					!strings.HasSuffix(damage.File, c.file) {
+				if !errors.Is(err, ErrDamaged) || !errors.As(err, &damage) || damage.What != "state" ||
+					!strings.Contains(damage.File, "shard-0001") || !strings.HasSuffix(damage.File, c.file) {
 					t.Fatalf("started on a damaged state: %v, want damage of the state in %s", err, c.file)
 				}
 			}
@@ -359,8 +359,9 @@ func TestAcceptDataLossNeedsANodeAlone(t *testing.T) {
 			lose(t, dirs[name], datadir.MapFile)
 			spoil(t, dirs[name], "raft/log/*.log", 5_000)
 			before := readFiles(t, dirs[name])
-			if _, err := tryStart(t, Config{Dir: dirs[name], Name: name, AcceptDataLoss: true}); err == nil || !strings.Contains(err.Error(),
-				"for a cluster of one node") {
+			if _, err := tryStart(t, Config{Dir: dirs[name], Name: name, AcceptDataLoss: true}); err == nil ||
+				!strings.Contains(err.Error(),
+					"for a cluster of one node") {
 				t.Errorf("%s started: %v", name, err)
 			}
 			if after := readFiles(t, dirs[name]); !maps.Equal(before, after) {

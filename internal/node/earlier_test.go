@@ -269,7 +269,8 @@ func TestReachBesideAHangingShard(t *testing.T) {
 			}
 			for _, r := range known.Reached {
 				if want := s.replicas.get(r.Shard).state.Applied().Index; r.Shard != hung && r.Index != want {
-					t.Errorf("while shard %d hangs, the replica of shard %d is known to have reached entry %d, want %d", hung, r.Shard, r.Index, want)
+					t.Errorf("while shard %d hangs, the replica of shard %d is known to have reached entry %d, want %d", hung,
+						r.Shard, r.Index, want)
 				}
 			}
 			if len(known.Reached) != 4 || took != knownTime {

@@ -142,14 +142,14 @@ func TestEncryptedLife(t *testing.T) {
 		must(err)
 		moved, err := client.Enqueue(ctx, secret("moved"), pawl.Queue("first"))
 		must(err)
-		op, err := admin.New(client).Operations().Start(ctx, admin.OperationSpec{Action: admin.ActionMove, Filter: &admin.Filter{Queue: "first"},
-			ToQueue: "second"})
+		op, err := admin.New(client).Operations().Start(ctx, admin.OperationSpec{Action: admin.ActionMove,
+			Filter: &admin.Filter{Queue: "first"}, ToQueue: "second"})
 		must(err)
 		pass(3 * time.Minute)
 		mu.Lock()
 		defer mu.Unlock()
-		for _, want := range []string{"secret steps", "parent: result of secret steps", "secret then", "secret member", "secret late member",
-			"secret complete", "secret tick", "secret batch", "secret edited", "secret moved"} {
+		for _, want := range []string{"secret steps", "parent: result of secret steps", "secret then", "secret member",
+			"secret late member", "secret complete", "secret tick", "secret batch", "secret edited", "secret moved"} {
 			if seen[want] == 0 {
 				t.Errorf("no handler saw %q: %v (operation %s, task %s)", want, seen, op.ID, moved.ID)
 			}

@@ -25,8 +25,8 @@ func TestLoginsAreRecorded(t *testing.T) {
 		if _, err := admin.New(s.as(operator, "")).Namespaces().Create(t.Context(), "team", admin.QuotaChange{}); err != nil {
 			t.Fatal(err)
 		}
-		lena, err := admin.New(s.as(operator, "team")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "lena", Queues: []string{"*"},
-			Roles: []admin.Role{admin.RoleObserve}})
+		lena, err := admin.New(s.as(operator, "team")).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "lena",
+			Queues: []string{"*"}, Roles: []admin.Role{admin.RoleObserve}})
 		if err != nil {
 			t.Fatal(err)
 		}

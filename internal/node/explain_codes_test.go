@@ -103,7 +103,8 @@ func (s *scene) must(err error) {
 func (s *scene) waits(types ...string) {
 	c := s.nodes["n3"].client()
 	go func() {
-		_, _ = claims.New(c).Claim(s.t.Context(), claims.Request{Queues: pawl.Strict{s.queue}, Types: types, Wait: time.Minute, Worker: "w3"})
+		_, _ = claims.New(c).Claim(s.t.Context(), claims.Request{Queues: pawl.Strict{s.queue}, Types: types,
+			Wait: time.Minute, Worker: "w3"})
 	}()
 	pass(time.Second)
 }
@@ -165,7 +166,8 @@ var causes = map[task.Why]cause{
 	task.WhyQueueMaxRunning: {settings: admin.QueueSettings{QueueLimits: limited(2, admin.RateLimit{})}, make: second},
 	task.WhyQueueRate:       {settings: admin.QueueSettings{QueueLimits: limited(0, hour)}, make: second},
 	task.WhyKeyMaxRunning:   {settings: admin.QueueSettings{PerKey: limited(1, admin.RateLimit{})}, make: second},
-	task.WhyKeyRate:         {settings: admin.QueueSettings{PerKey: limited(0, admin.RateLimit{Limit: 1, Period: time.Hour})}, make: second},
+	task.WhyKeyRate: {settings: admin.QueueSettings{PerKey: limited(0, admin.RateLimit{Limit: 1, Period: time.Hour})},
+		make: second},
 	task.WhyNamespaceMaxRunning: {
 		make: func(s *scene) string {
 			s.quota(2) // more are running already

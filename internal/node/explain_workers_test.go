@@ -202,8 +202,9 @@ func TestWorkersOfOtherNodes(t *testing.T) {
 		}
 		all("it is quiet", admin.ReasonNoWorker)
 		e, err := admin.New(c).Tasks().Explain(t.Context(), last)
-		if err != nil || !strings.Contains(e.Reasons[0].Detail+e.Reasons[0].Change, `quiet ("w1")`) || !strings.Contains(e.Reasons[0].Change,
-			"pawl worker resume "+id) {
+		if err != nil || !strings.Contains(e.Reasons[0].Detail+e.Reasons[0].Change, `quiet ("w1")`) ||
+			!strings.Contains(e.Reasons[0].Change,
+				"pawl worker resume "+id) {
 			t.Errorf("of a quiet worker is told %+v (%v)", e, err)
 		}
 		if _, err := admin.New(c).Workers().Resume(t.Context(), id); err != nil {
@@ -226,8 +227,8 @@ func TestWorkersOfOtherNodes(t *testing.T) {
 		pass(5 * time.Minute)
 		all("it does not come back", admin.ReasonNoWorker)
 
-		startWorker(t, w.nodes["n3"].client(), pawl.WorkerConfig{Name: "w4", Queues: pawl.Strict{"first", "hot"}, Concurrency: 1}, time.Hour,
-			"job")
+		startWorker(t, w.nodes["n3"].client(), pawl.WorkerConfig{Name: "w4", Queues: pawl.Strict{"first", "hot"}, Concurrency: 1},
+			time.Hour, "job")
 		all("one at another node is busy", admin.ReasonWorkersBusy)
 		w.crash("n3")
 		w.until("two nodes lead all shards", func() error {
@@ -249,7 +250,8 @@ func TestWorkersOfOtherNodes(t *testing.T) {
 			t.Errorf("its node is away: %+v (%v)", e, err)
 		}
 		// A list names the missing node, and still has the workers of the others.
-		startWorker(t, w.nodes["n2"].client(), pawl.WorkerConfig{Name: "w5", Queues: pawl.Strict{"other"}, Concurrency: 1}, time.Minute, "job")
+		startWorker(t, w.nodes["n2"].client(), pawl.WorkerConfig{Name: "w5", Queues: pawl.Strict{"other"}, Concurrency: 1},
+			time.Minute, "job")
 		pass(time.Second)
 		for _, name := range []string{"n1", "n2"} {
 			list, err := admin.New(w.nodes[name].client()).Workers().ListPage(t.Context(), admin.WorkerFilter{}, pawltype.PageRequest{})

@@ -89,7 +89,11 @@ func TestEntriesAreExported(t *testing.T) {
 						}
 						return err
 					})
-					w.until("a pause by way of "+name, func() error { _, err := operator.Queues().Pause(t.Context(), "mail", ""); return err })
+					w.until("a pause by way of "+name, func() error {
+						_, err := operator.Queues().Pause(t.Context(),
+							"mail", "")
+						return err
+					})
 					w.until("its end", func() error { _, err := operator.Queues().Resume(t.Context(), "mail", ""); return err })
 				}
 			}

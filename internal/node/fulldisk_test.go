@@ -285,9 +285,11 @@ func TestReplicasAreNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 		for what, err := range map[string]error{
-			"a voter is removed as if it were a learner":  removeLearner(t.Context(), s, id),
-			"a change that was planned with other voters": changeVoters(t.Context(), s, cluster.VoterChange{Term: st.Term, From: st.Voters[1:]}),
-			"a change that was planned in another term":   changeVoters(t.Context(), s, cluster.VoterChange{Term: st.Term - 1, From: st.Voters}),
+			"a voter is removed as if it were a learner": removeLearner(t.Context(), s, id),
+			"a change that was planned with other voters": changeVoters(t.Context(), s, cluster.VoterChange{Term: st.Term,
+				From: st.Voters[1:]}),
+			"a change that was planned in another term": changeVoters(t.Context(), s,
+				cluster.VoterChange{Term: st.Term - 1, From: st.Voters}),
 			"a voter is to become one": changeVoters(t.Context(), s, cluster.VoterChange{Term: st.Term, From: st.Voters,
 				Promote: []uint64{id}}),
 		} {

@@ -50,7 +50,8 @@ func TestTimePassesAfterHandovers(t *testing.T) {
 			began := time.Now()
 			got, err := claims.New(c).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"later"}, Wait: 20 * time.Second})
 			if took := time.Since(began); err != nil || len(got) != 1 || took > most {
-				t.Errorf("handover %d, from %s to %s: what was due after %v came after %v (%d tasks, %v)", n, old, next, delay, took, len(got), err)
+				t.Errorf("handover %d, from %s to %s: what was due after %v came after %v (%d tasks, %v)", n, old, next, delay,
+					took, len(got), err)
 			}
 		}
 	})

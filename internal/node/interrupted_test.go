@@ -110,7 +110,8 @@ func (w *walk) contents(disk vfs.FS) (string, error) {
 		}
 		rows, sum := 0, fnv.New64a()
 		state.Scan([]byte{1}, nil, func(key, value []byte) bool {
-			if rows++; id != systemShard || !bytes.Equal(key, systemtables.NewestKey) { // which is the last entry, and each attempt makes one
+			// which is the last entry, and each attempt makes one
+			if rows++; id != systemShard || !bytes.Equal(key, systemtables.NewestKey) {
 				fmt.Fprintf(sum, "%q %q\n", key, value)
 			}
 			return true
@@ -479,8 +480,8 @@ func TestRecoverWithBlankReplica(t *testing.T) {
 			t.Errorf("%s: %+v, %v; something has changed: %v", what, rec, err, fingerprint(disk) != before)
 			continue
 		}
-		if rec, err := Recover(RecoverConfig{Dir: dir, fs: disk, AbandonShards: true}); err != nil || !slices.Equal(rec.Lost, []uint32{2}) ||
-			len(rec.Shards) != 2 {
+		if rec, err := Recover(RecoverConfig{Dir: dir, fs: disk, AbandonShards: true}); err != nil ||
+			!slices.Equal(rec.Lost, []uint32{2}) || len(rec.Shards) != 2 {
 			t.Errorf("%s: the shard was given up: %+v, %v", what, rec, err)
 			continue
 		}

@@ -71,7 +71,8 @@ func largeNode(t *testing.T) (s *server, paths []string) {
 	payload := `"` + strings.Repeat("x", 100_000) + `"`
 	fill := func(n int) {
 		for range n / 50 {
-			do("POST", "tasks/batch", `{"tasks":[`+strings.TrimSuffix(strings.Repeat(`{"type":"t","queue":"mail","max_attempts":1,"payload":`+
+			do("POST", "tasks/batch", `{"tasks":[`+strings.TrimSuffix(strings.Repeat(`{"type":"t","queue":"mail",`+
+				`"max_attempts":1,"payload":`+
 				payload+`},`, 50), ",")+`]}`)
 		}
 	}

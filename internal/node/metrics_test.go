@@ -177,7 +177,8 @@ func TestMetricsBesideAHangingShard(t *testing.T) {
 		}
 		before := series()
 		for id := range bulkheadShards + 1 {
-			if !before[fmt.Sprintf("pawl_shard_answers{shard=\"%d\"} 1", id)] || !before[fmt.Sprintf("pawl_rows_set_apart{shard=\"%d\"}", id)] {
+			if !before[fmt.Sprintf("pawl_shard_answers{shard=\"%d\"} 1", id)] ||
+				!before[fmt.Sprintf("pawl_rows_set_apart{shard=\"%d\"}", id)] {
 				t.Errorf("shard %d does not answer, while none hangs", id)
 			}
 		}

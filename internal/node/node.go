@@ -126,8 +126,9 @@ func Start(ctx context.Context, cfg Config) (_ *Node, err error) {
 	}
 	n := &Node{cfg: cfg, began: time.Now(), run: datadir.NewNonce(), refresher: members.NewRefresher()}
 	n.ctx, n.end = context.WithCancel(context.Background())
-	n.waiting = listen.Wait(listen.Config{Logger: n.cfg.Logger, Certificate: n.cfg.Certificate, ClientCertificates: n.cfg.ClientCertificates,
-		MaxConnsPerAddress: n.cfg.MaxConnsPerAddress, WriteTimeout: rest.AnswerTimeout}, n.cfg.Listener, n.cfg.BasePath, n.waits.text, sqs.Refuse)
+	n.waiting = listen.Wait(listen.Config{Logger: n.cfg.Logger, Certificate: n.cfg.Certificate,
+		ClientCertificates: n.cfg.ClientCertificates, MaxConnsPerAddress: n.cfg.MaxConnsPerAddress, WriteTimeout: rest.AnswerTimeout},
+		n.cfg.Listener, n.cfg.BasePath, n.waits.text, sqs.Refuse)
 	defer func() {
 		if err != nil {
 			n.waiting.Close()
@@ -286,7 +287,8 @@ func (n *Node) checkReplicas(context.Context) error {
 	}
 	n.closers = append(n.closers, log.Close)
 	n.replicas = &replicas{cfg: n.cfg, dir: n.dir, identity: n.dir.Identity, cache: cache, log: log, fatal: n.fail,
-		link: func(id uint32) shard.Transport { return link{id, n.transport} }, running: map[uint32]*replica{}, checked: map[uint32]checked{}}
+		link: func(id uint32) shard.Transport { return link{id, n.transport} }, running: map[uint32]*replica{},
+		checked: map[uint32]checked{}}
 	n.closers = append(n.closers, n.replicas.close)
 	return foreign(n.replicas.check())
 }
@@ -332,7 +334,8 @@ func (n *Node) assemble(context.Context) (err error) {
 		}}
 	n.health = &health{cfg: n.cfg, identity: n.dir.Identity, began: n.began, disk: n.disk, transport: n.transport,
 		replicas: n.replicas, copy: n.copy, certs: &n.certs}
-	n.heartbeat = &heartbeat{cfg: n.cfg, identity: n.dir.Identity, copy: n.copy, replicas: n.replicas, report: n.health.report, fail: n.fail}
+	n.heartbeat = &heartbeat{cfg: n.cfg, identity: n.dir.Identity, copy: n.copy, replicas: n.replicas, report: n.health.report,
+		fail: n.fail}
 	n.auth = newAuthenticator(n.cfg, n.heartbeat.waitsForOwn.Load)
 	n.copy.OnAccess(n.auth.Replace)
 	n.stats.Recorder.Born = n.born
@@ -384,8 +387,8 @@ func (n *Node) assemble(context.Context) (err error) {
 func (n *Node) assembleWebhooks(parts *verb.Parts) {
 	sender := webhook.NewSender(webhook.Config{Allow: n.cfg.WebhookNetworks, Version: n.cfg.Version, Dial: n.cfg.dialWebhook})
 	n.watches = watches{n.copy.Shards, n.router}
-	n.dispatcher = webhooks.NewDispatcher(webhooks.DispatcherConfig{Webhooks: n.control.Webhooks, Send: sender.Send, Depths: n.watches.depths,
-		Logger: n.cfg.Logger})
+	n.dispatcher = webhooks.NewDispatcher(webhooks.DispatcherConfig{Webhooks: n.control.Webhooks, Send: sender.Send,
+		Depths: n.watches.depths, Logger: n.cfg.Logger})
 	webhooks.DispatcherVerbs.Serve(n.dispatcher, parts)
 	n.webhooks = sender
 }
@@ -474,8 +477,8 @@ func (n *Node) addMissingShards(ctx context.Context, m *cluster.Map) error {
 	case n.cfg.DataShards == 0 || n.cfg.DataShards == has:
 		return nil
 	case n.cfg.DataShards < has: // tasks would become unreachable
-		return fmt.Errorf("--shards (DataShards) is %d, but the cluster has %d data shards, and their number can only grow: give %d or more, "+
-			"or leave it out",
+		return fmt.Errorf("--shards (DataShards) is %d, but the cluster has %d data shards, and their number can only grow: give "+
+			"%d or more, or leave it out",
 			n.cfg.DataShards, has, has)
 	}
 	by := task.Author{Name: n.cfg.Name, Interface: task.InterfaceNode, Reason: "--shards"}
@@ -499,11 +502,12 @@ func (n *Node) serve() {
 	})
 	n.gateway = gateway.New(gateway.Config{
 		Broker: n.router, Cluster: n.router.Queues, Schedules: n.router.Schedules, Groups: n.router.Groups, Operations: n.router.Operations,
-		Workers: n.router.Workers, Events: n.router.Events, Registry: n.registry, Stats: n.router.Stats, Metrics: n.metrics, Meter: n.metrics,
-		Trail: n.cfg.Trail, Admin: newClusterAdmin(n), Auth: n.auth, Webhooks: n.webhooks, Ready: n.health.ready, Limits: task.DefaultLimits(),
-		Logger: n.cfg.Logger, Tracers: n.cfg.Tracers, Certificate: n.cfg.Certificate, ClientCertificates: n.cfg.ClientCertificates,
-		Pages: n.pages, SQS: n.cfg.SQS, BasePath: n.cfg.BasePath, Hosts: n.cfg.Hosts, MaxConnsPerAddress: n.cfg.MaxConnsPerAddress,
-		Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name, NodeName: nodeNames{n.copy}.node,
+		Workers: n.router.Workers, Events: n.router.Events, Registry: n.registry, Stats: n.router.Stats,
+		Metrics: n.metrics, Meter: n.metrics, Trail: n.cfg.Trail, Admin: newClusterAdmin(n), Auth: n.auth, Webhooks: n.webhooks,
+		Ready: n.health.ready, Limits: task.DefaultLimits(), Logger: n.cfg.Logger, Tracers: n.cfg.Tracers, Certificate: n.cfg.Certificate,
+		ClientCertificates: n.cfg.ClientCertificates, Pages: n.pages, SQS: n.cfg.SQS, BasePath: n.cfg.BasePath, Hosts: n.cfg.Hosts,
+		MaxConnsPerAddress: n.cfg.MaxConnsPerAddress, Version: n.cfg.Version, ClusterID: n.ClusterID(), Node: n.cfg.Name,
+		NodeName: nodeNames{n.copy}.node,
 	})
 	n.serves.Store(n.gateway)
 	n.debug = listen.NewDebugServer(n.cfg.Debug, n.metrics, n.cfg.Profiles, n.cfg.Logger)

@@ -50,7 +50,11 @@ func TestOperationsSurviveElections(t *testing.T) {
 			case 2:
 				w.until("there is a third shard", func() error { return admin.New(w.anyone()).Cluster().AddShards(t.Context(), 3) })
 			case 0:
-				w.until("it is paused", func() error { _, err := admin.New(w.anyone()).Operations().Pause(t.Context(), o.ID, ""); return err })
+				w.until("it is paused", func() error {
+					_, err := admin.New(w.anyone()).Operations().Pause(t.Context(),
+						o.ID, "")
+					return err
+				})
 			}
 			name := w.leaderOf(1 + round%2)
 			w.crash(name)
@@ -58,7 +62,11 @@ func TestOperationsSurviveElections(t *testing.T) {
 			w.start(name, dirs[name])
 			w.until("three voters each", w.replicated(3))
 			if round == 0 {
-				w.until("it goes on", func() error { _, err := admin.New(w.anyone()).Operations().Resume(t.Context(), o.ID, ""); return err })
+				w.until("it goes on", func() error {
+					_, err := admin.New(w.anyone()).Operations().Resume(t.Context(),
+						o.ID, "")
+					return err
+				})
 			}
 		}
 		w.until("it is done", func() error {

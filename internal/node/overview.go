@@ -16,8 +16,8 @@ import (
 const (
 	// methodReport asks a node for its report.
 	methodReport = "report"
-	// overviewTime is how long to look for the leader of the system shard, and how long a node may take for its report: less than callers of
-	// the overview wait.
+	// overviewTime is how long to look for the leader of the system shard, and how long a node may take for its report:
+	// less than callers of the overview wait.
 	overviewTime = 1500 * time.Millisecond
 )
 

@@ -49,9 +49,11 @@ func TestAdmitPeer(t *testing.T) {
 		{number: 5, name: "n5", refused: "you were removed"},
 		{number: 5, name: "n5", method: cluster.Changes.Name()},
 		{number: 9, name: "n9", refused: "does not know a member with number 9 yet", asked: true, fresh: true},
-		{number: 9, name: "n9", method: cluster.Changes.Name(), refused: "does not know a member with number 9 yet", asked: true, fresh: true},
+		{number: 9, name: "n9", method: cluster.Changes.Name(), refused: "does not know a member with number 9 yet",
+			asked: true, fresh: true},
 		{number: 9, name: "n9", method: methodReach},
-		{number: 9, name: "n7", refused: "does not know a member with number 9 yet", asked: true, fresh: true}, // after it lost its disk again
+		// after it lost its disk again
+		{number: 9, name: "n7", refused: "does not know a member with number 9 yet", asked: true, fresh: true},
 		{number: 9, name: "n7", method: methodReach},
 		{number: 9999, name: "n2", method: "tokens", refused: "does not know a member with number 9999 yet", asked: true},
 		{number: 9999, name: "n2", method: methodReach, refused: "does not know a member with number 9999 yet", asked: true},
@@ -149,7 +151,8 @@ func TestRemovedNodeIsOut(t *testing.T) {
 		if counted < 15 {
 			t.Errorf("%d refusals were counted", counted)
 		}
-		_, _, err = w.impostor("n3", transport.Peer{Cluster: id, Number: 2, Name: "n2"}, nil).CallAddress(t.Context(), "n1:7296", methodMap, nil)
+		_, _, err = w.impostor("n3", transport.Peer{Cluster: id, Number: 2, Name: "n2"}, nil).CallAddress(t.Context(), "n1:7296", methodMap,
+			nil)
 		if err == nil || !strings.Contains(err.Error(), "refused") || s.auth.Failed(auth.FailedNode) != counted+1 {
 			t.Errorf("as n2: %v, and %d refusals were counted", err, s.auth.Failed(auth.FailedNode)-counted)
 		}

@@ -127,7 +127,8 @@ func (p *policies) twoKeysEach() (keys []string) {
 	found := map[uint32]int{}
 	for i := 0; len(keys) < 4; i++ {
 		key := fmt.Sprint("k", i)
-		ref, err := p.client.Enqueue(p.t.Context(), pawl.RawTask{Type: "limited", Payload: []byte("0")}, pawl.Queue("limited"), pawl.Key(key))
+		ref, err := p.client.Enqueue(p.t.Context(), pawl.RawTask{Type: "limited", Payload: []byte("0")}, pawl.Queue("limited"),
+			pawl.Key(key))
 		if err != nil {
 			p.t.Fatal(err)
 		}

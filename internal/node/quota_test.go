@@ -30,7 +30,8 @@ func TestQuotasSurviveElections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTwoShards(t)
 		q := &quotaTest{twoShards: w}
-		settings := admin.QueueSettings{MaxAttempts: 1000, Lease: someLease, Retry: pawltype.RetryPolicy{Initial: time.Second, Max: time.Second}}
+		settings := admin.QueueSettings{MaxAttempts: 1000, Lease: someLease, Retry: pawltype.RetryPolicy{Initial: time.Second,
+			Max: time.Second}}
 		w.place("one", settings, 1)
 		w.place("two", settings, 2)
 		w.place("both", settings, 1, 2)

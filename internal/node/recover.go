@@ -246,7 +246,8 @@ func (r *recovery) eachState(fn func(log *raftlog.Log, state *store.Store, id ui
 	}
 	for _, id := range r.shards() {
 		if log != nil && r.me.Replicas[id].Ran && !log.Has(id) {
-			return &DamageError{What: "log", File: r.path(datadir.LogDir), Reason: fmt.Sprintf("it has none of shard %d, whose replica has run", id)}
+			return &DamageError{What: "log", File: r.path(datadir.LogDir),
+				Reason: fmt.Sprintf("it has none of shard %d, whose replica has run", id)}
 		}
 		if err := r.withState(id, func(state *store.Store) error { return fn(log, state, id) }); err != nil {
 			return err

@@ -42,8 +42,8 @@ func (b *bootstrap) mayAcceptLoss() error {
 		return fmt.Errorf("--accept-data-loss (AcceptDataLoss) is for a cluster of one node, and %s is one of several: without it the "+
 			"others fill the node again, if they are given with --join (Join); if they are lost for good, see `pawl recover`", b.cfg.Dir)
 	}
-	return fmt.Errorf("--accept-data-loss (AcceptDataLoss) is for a cluster of one node, and %s is one of %d: without it the others fill the "+
-		"node again; if they are lost for good, see `pawl recover`", b.cfg.Dir, len(b.known.Load().Members()))
+	return fmt.Errorf("--accept-data-loss (AcceptDataLoss) is for a cluster of one node, and %s is one of %d: without it the "+
+		"others fill the node again; if they are lost for good, see `pawl recover`", b.cfg.Dir, len(b.known.Load().Members()))
 }
 
 // others returns the addresses of the other nodes, as known before the start, and those of --join.

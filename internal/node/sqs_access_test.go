@@ -84,8 +84,9 @@ func TestSQSAccessKeys(t *testing.T) {
 		if plain.AccessKeyID != "" || plain.SecretAccessKey != "" {
 			t.Errorf("a token without --sqs has the access key %q", plain.AccessKeyID)
 		}
-		if _, err := a.Access().CreateToken(ctx, admin.TokenSpec{Name: "both", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleObserve},
-			SQS: true, Certificate: "dns:a.example.com"}); err == nil || !strings.Contains(err.Error(), "sqs") {
+		if _, err := a.Access().CreateToken(ctx, admin.TokenSpec{Name: "both", Queues: []string{"*"},
+			Roles: []admin.Role{admin.RoleObserve}, SQS: true, Certificate: "dns:a.example.com"}); err == nil ||
+			!strings.Contains(err.Error(), "sqs") {
 			t.Errorf("a token for a certificate got an access key: %v", err)
 		}
 		// An access key allows what its token allows.
@@ -126,8 +127,8 @@ func TestSQSAccessKeys(t *testing.T) {
 // A long poll ends when the token of its access key is revoked.
 func TestSQSLongPollOfARevokedToken(t *testing.T) {
 	inAccess(t, func(t *testing.T, s *server, a admin.Client) {
-		made, err := a.Access().CreateToken(t.Context(), admin.TokenSpec{Name: "all", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleAdmin},
-			SQS: true})
+		made, err := a.Access().CreateToken(t.Context(), admin.TokenSpec{Name: "all", Queues: []string{"*"},
+			Roles: []admin.Role{admin.RoleAdmin}, SQS: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -59,7 +59,8 @@ func TestSQSFIFOGroups(t *testing.T) {
 		late := func(when, handle string) {
 			t.Helper()
 			c.refused("DeleteMessage", fmt.Sprintf(`{"QueueUrl":"f.fifo","ReceiptHandle":%q}`, handle), "InvalidParameterValue", 400)
-			failed := c.does("DeleteMessageBatch", fmt.Sprintf(`{"QueueUrl":"f.fifo","Entries":[{"Id":"a","ReceiptHandle":%q}]}`, handle)).Failed
+			failed := c.does("DeleteMessageBatch", fmt.Sprintf(`{"QueueUrl":"f.fifo","Entries":[{"Id":"a","ReceiptHandle":%q}]}`,
+				handle)).Failed
 			if len(failed) != 1 || failed[0].Code != "InvalidParameterValue" {
 				t.Errorf("%s, a batch with an expired handle failed with %v", when, failed)
 			}
@@ -74,13 +75,15 @@ func TestSQSFIFODeduplication(t *testing.T) {
 	inFIFO(t, "", func(t *testing.T, c *sqsClient) {
 		send := func(body, group, dedup string) sqsAnswer {
 			t.Helper()
-			return c.does("SendMessage", fmt.Sprintf(`{"QueueUrl":"f.fifo","MessageBody":%q,"MessageGroupId":%q,"MessageDeduplicationId":%q}`,
+			return c.does("SendMessage", fmt.Sprintf(`{"QueueUrl":"f.fifo","MessageBody":%q,"MessageGroupId":%q,`+
+				`"MessageDeduplicationId":%q}`,
 				body, group, dedup))
 		}
 		first := send("a", "g", "1")
 		for _, again := range []sqsAnswer{send("other", "g", "1"), send("other", "h", "1")} { // whatever the body and the group
 			if again.MessageId != first.MessageId || again.SequenceNumber != first.SequenceNumber {
-				t.Errorf("a repeat is %s %s, the first was %s %s", again.MessageId, again.SequenceNumber, first.MessageId, first.SequenceNumber)
+				t.Errorf("a repeat is %s %s, the first was %s %s", again.MessageId, again.SequenceNumber, first.MessageId,
+					first.SequenceNumber)
 			}
 		}
 		c.delete("f.fifo", c.receives("f.fifo", 0, "a")[0].ReceiptHandle)
@@ -111,8 +114,9 @@ func TestSQSFIFOReceiveAttempt(t *testing.T) {
 		c.put("h-1")
 		receive := func(attempt string) (got []string) {
 			t.Helper()
-			for _, m := range c.does("ReceiveMessage", fmt.Sprintf(`{"QueueUrl":"f.fifo","MaxNumberOfMessages":10,"ReceiveRequestAttemptId":%q}`,
-				attempt)).Messages {
+			for _, m := range c.does("ReceiveMessage",
+				fmt.Sprintf(`{"QueueUrl":"f.fifo","MaxNumberOfMessages":10,"ReceiveRequestAttemptId":%q}`,
+					attempt)).Messages {
 				got = append(got, m.ReceiptHandle)
 			}
 			return got
@@ -147,13 +151,15 @@ func TestSQSFIFORefusals(t *testing.T) {
 			{"SetQueueAttributes", `{"QueueUrl":"f.fifo","Attributes":{"FifoQueue":"false"}}`, "InvalidAttributeValue"},
 			{"SetQueueAttributes", `{"QueueUrl":"std","Attributes":{"ContentBasedDeduplication":"true"}}`, "InvalidAttributeName"},
 			{"SetQueueAttributes", `{"QueueUrl":"f.fifo",` +
-				`"Attributes":{"RedrivePolicy":"{\"deadLetterTargetArn\":\"arn:aws:sqs:us-east-1:000000000000:std\",\"maxReceiveCount\":2}"}}`,
+				`"Attributes":{"RedrivePolicy":"{\"deadLetterTargetArn\":\"arn:aws:sqs:us-east-1:000000000000:std\",` +
+				`\"maxReceiveCount\":2}"}}`,
 				"InvalidParameterValue"},
 			{"SendMessage", `{"QueueUrl":"f.fifo","MessageBody":"a"}`, "MissingParameter"},
 			{"SendMessage", `{"QueueUrl":"f.fifo","MessageBody":"a","MessageGroupId":"g"}`, "InvalidParameterValue"},
 			{"SendMessage", `{"QueueUrl":"f.fifo","MessageBody":"a","MessageGroupId":"g","MessageDeduplicationId":"1","DelaySeconds":1}`,
 				"InvalidParameterValue"},
-			{"SendMessage", `{"QueueUrl":"f.fifo","MessageBody":"a","MessageGroupId":"g","MessageDeduplicationId":"ü"}`, "InvalidParameterValue"},
+			{"SendMessage", `{"QueueUrl":"f.fifo","MessageBody":"a","MessageGroupId":"g","MessageDeduplicationId":"ü"}`,
+				"InvalidParameterValue"},
 			{"ReceiveMessage", `{"QueueUrl":"std","ReceiveRequestAttemptId":"a"}`, "InvalidParameterValue"},
 		} {
 			c.refused(r.action, r.body, r.code, 400)
@@ -177,7 +183,8 @@ func TestSQSFIFORedrive(t *testing.T) {
 	inFIFO(t, "", func(t *testing.T, c *sqsClient) {
 		c.does("CreateQueue", `{"QueueName":"d.fifo","Attributes":{"FifoQueue":"true"}}`)
 		c.does("SetQueueAttributes", `{"QueueUrl":"f.fifo",`+
-			`"Attributes":{"RedrivePolicy":"{\"deadLetterTargetArn\":\"arn:aws:sqs:us-east-1:000000000000:d.fifo\",\"maxReceiveCount\":1}"}}`)
+			`"Attributes":{"RedrivePolicy":"{\"deadLetterTargetArn\":\"arn:aws:sqs:us-east-1:000000000000:d.fifo\",`+
+			`\"maxReceiveCount\":1}"}}`)
 		c.put("g-1")
 		c.hide("f.fifo", c.receives("f.fifo", 0, "g-1")[0].ReceiptHandle, 0)
 		c.put("g-2")
@@ -192,7 +199,8 @@ func TestSQSFIFORedrive(t *testing.T) {
 func (c *sqsClient) die(queue string, bodies ...string) {
 	c.t.Helper()
 	c.does("SetQueueAttributes", fmt.Sprintf(`{"QueueUrl":%q,`+
-		`"Attributes":{"RedrivePolicy":"{\"deadLetterTargetArn\":\"arn:aws:sqs:us-east-1:000000000000:dead\",\"maxReceiveCount\":1}"}}`, queue))
+		`"Attributes":{"RedrivePolicy":"{\"deadLetterTargetArn\":\"arn:aws:sqs:us-east-1:000000000000:dead\",\"maxReceiveCount\":1}"}}`,
+		queue))
 	for _, body := range bodies {
 		c.does("SendMessage", fmt.Sprintf(`{"QueueUrl":%q,"MessageBody":%q}`, queue, body))
 	}
@@ -236,7 +244,8 @@ func TestSQSMoveTasks(t *testing.T) {
 			{`{"SourceArn":"arn:aws:sqs:us-east-1:000000000000:none"}`, "ResourceNotFoundException", 404},
 			{`{"SourceArn":"nothing"}`, "InvalidParameterValue", 400},
 			{`{"SourceArn":"` + deadARN + `","DestinationArn":"` + deadARN + `"}`, "InvalidParameterValue", 400},
-			{`{"SourceArn":"` + deadARN + `","DestinationArn":"arn:aws:sqs:us-east-1:000000000000:none"}`, "ResourceNotFoundException", 404},
+			{`{"SourceArn":"` + deadARN + `","DestinationArn":"arn:aws:sqs:us-east-1:000000000000:none"}`, "ResourceNotFoundException",
+				404},
 			{`{"SourceArn":"` + deadARN + `","MaxNumberOfMessagesPerSecond":501}`, "InvalidParameterValue", 400},
 		} {
 			c.refused("StartMessageMoveTask", r.body, r.code, r.status)
@@ -256,8 +265,8 @@ func TestSQSMoveTasks(t *testing.T) {
 		c.receives("p", 0, "c")
 		c.receives("dead", 0)
 		if got := c.moves(); len(got) != 1 || got[0].Status != "COMPLETED" || got[0].ApproximateNumberOfMessagesMoved != 3 ||
-			got[0].ApproximateNumberOfMessagesToMove != 3 || got[0].SourceArn != deadARN || got[0].TaskHandle != "" || got[0].DestinationArn != "" ||
-			got[0].StartedTimestamp == 0 {
+			got[0].ApproximateNumberOfMessagesToMove != 3 || got[0].SourceArn != deadARN || got[0].TaskHandle != "" ||
+			got[0].DestinationArn != "" || got[0].StartedTimestamp == 0 {
 			t.Errorf("the move tasks are %+v", got)
 		}
 	})
@@ -273,8 +282,8 @@ func TestSQSMoveTaskIsCancelled(t *testing.T) {
 		handle := c.does("StartMessageMoveTask", `{"SourceArn":"`+deadARN+`","DestinationArn":"`+target+
 			`","MaxNumberOfMessagesPerSecond":1}`).TaskHandle
 		time.Sleep(3500 * time.Millisecond)
-		if got := c.moves(); len(got) != 1 || got[0].Status != "RUNNING" || got[0].TaskHandle != handle || got[0].DestinationArn != target ||
-			got[0].MaxNumberOfMessagesPerSecond != 1 {
+		if got := c.moves(); len(got) != 1 || got[0].Status != "RUNNING" || got[0].TaskHandle != handle ||
+			got[0].DestinationArn != target || got[0].MaxNumberOfMessagesPerSecond != 1 {
 			t.Fatalf("the move tasks are %+v", got)
 		}
 		c.refused("StartMessageMoveTask", `{"SourceArn":"`+deadARN+`"}`, "InvalidParameterValue", 400)
@@ -308,7 +317,8 @@ func TestSQSPermissions(t *testing.T) {
 		c.does("AddPermission", add("one", `["SendMessage"]`))
 		c.does("AddPermission", add("two", `["ReceiveMessage","DeleteMessage"]`))
 		const arn = "arn:aws:sqs:us-east-1:000000000000:q"
-		one := `{"Sid":"one","Effect":"Allow","Principal":{"AWS":"arn:aws:iam::111111111111:root"},"Action":"SQS:SendMessage","Resource":"` +
+		one := `{"Sid":"one","Effect":"Allow","Principal":{"AWS":"arn:aws:iam::111111111111:root"},"Action":"SQS:SendMessage",` +
+			`"Resource":"` +
 			arn + `"}`
 		two := `{"Sid":"two","Effect":"Allow","Principal":{"AWS":"arn:aws:iam::111111111111:root"},"Action":["SQS:ReceiveMessage",` +
 			`"SQS:DeleteMessage"],"Resource":"` + arn + `"}`
@@ -320,8 +330,8 @@ func TestSQSPermissions(t *testing.T) {
 		}
 		c.refused("AddPermission", add("one", `["SendMessage"]`), "InvalidParameterValue", 400)
 		c.refused("AddPermission", add("three", `["Zap"]`), "InvalidParameterValue", 400)
-		c.refused("AddPermission", `{"QueueUrl":"q","Label":"three","AWSAccountIds":["me"],"Actions":["SendMessage"]}`, "InvalidParameterValue",
-			400)
+		c.refused("AddPermission", `{"QueueUrl":"q","Label":"three","AWSAccountIds":["me"],"Actions":["SendMessage"]}`,
+			"InvalidParameterValue", 400)
 		c.refused("RemovePermission", `{"QueueUrl":"q","Label":"three"}`, "InvalidParameterValue", 400)
 		c.does("RemovePermission", `{"QueueUrl":"q","Label":"one"}`)
 		if got := policy(); got != of(two) {

@@ -258,7 +258,8 @@ func TestSQSRefusals(t *testing.T) {
 			{"CreateQueue", `{"QueueName":"a b"}`, "InvalidParameterValue", 400},
 			{"CreateQueue", `{"QueueName":"r","Attributes":{"DelaySeconds":"901"}}`, "InvalidAttributeValue", 400},
 			{"SetQueueAttributes", `{"QueueUrl":"q",` +
-				`"Attributes":{"RedrivePolicy":"{\"deadLetterTargetArn\":\"arn:aws:sqs:us-east-1:000000000000:none\",\"maxReceiveCount\":2}"}}`,
+				`"Attributes":{"RedrivePolicy":"{\"deadLetterTargetArn\":\"arn:aws:sqs:us-east-1:000000000000:none\",` +
+				`\"maxReceiveCount\":2}"}}`,
 				"InvalidParameterValue", 400},
 			{"Zap", `{}`, "InvalidAction", 400},
 		} {
@@ -338,7 +339,8 @@ func TestSQSIsOffByDefault(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusForbidden || !strings.Contains(string(body), "--sqs") {
+		if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusForbidden ||
+			!strings.Contains(string(body), "--sqs") {
 			t.Errorf("%d %s, %v, want a refusal that names --sqs", resp.StatusCode, body, err)
 		}
 	})

@@ -67,16 +67,20 @@ func TestAllViewsAgreeAfterAKill(t *testing.T) {
 								nodes = append(nodes, a.Detail)
 							}
 						}
-						if len(nodes) != 1 || !strings.HasPrefix(nodes[0], gone) || !slices.ContainsFunc(status.Problems, func(p string) bool {
-							return strings.HasPrefix(p, gone)
-						}) {
+						if len(nodes) != 1 || !strings.HasPrefix(nodes[0], gone) || !slices.ContainsFunc(status.Problems,
+							func(p string) bool {
+								return strings.HasPrefix(p, gone)
+							}) {
 							t.Errorf("by %s after %s: statistics say %q, the status %q", name, at, nodes, status.Problems)
 						}
 						if at < 2*time.Second {
 							continue
 						}
 						code, why := w.get(name, "/readyz", "status")
-						if code != 200 || slices.ContainsFunc(status.Shards, func(s admin.ShardStatus) bool { return s.Leader == "" || s.Leader == dead }) {
+						if code != 200 || slices.ContainsFunc(status.Shards, func(s admin.ShardStatus) bool {
+							return s.Leader == "" ||
+								s.Leader == dead
+						}) {
 							t.Errorf("by %s after %s: /readyz %d %q, shards %+v", name, at, code, why, status.Shards)
 						}
 					}

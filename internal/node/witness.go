@@ -87,7 +87,8 @@ func (n *Node) tell(ctx context.Context, name string, t members.Told, call func(
 		return nil // it may be down
 	}
 	if known.Twice {
-		return fmt.Errorf("node %s has heard from another process that runs as node %q: only one may run on the directory %s or a copy of it",
+		return fmt.Errorf("node %s has heard from another process that runs as node %q: only one may run on the directory %s or "+
+			"a copy of it",
 			name, n.cfg.Name, n.cfg.Dir)
 	}
 	for _, r := range known.Reached {

@@ -150,8 +150,8 @@ func (f *flows) startGroup() {
 	}
 	next := func(queue string) pawl.Option { return pawl.Then(pawl.RawTask{Type: "next"}, pawl.Queue(queue)) }
 	g, err := f.client.EnqueueGroup(f.t.Context(), pawl.GroupSpec{
-		Tasks: []pawl.Item{item("member", "two"), item("member", "one"), item("member", "two", next("one")), item("member", "one", next("two")),
-			item("mortal", "one"), item("member", "two")},
+		Tasks: []pawl.Item{item("member", "two"), item("member", "one"), item("member", "two", next("one")),
+			item("member", "one", next("two")), item("mortal", "one"), item("member", "two")},
 		OnComplete: &pawl.Item{Args: pawl.RawTask{Type: "done"}, Options: []pawl.Option{pawl.Queue("one")}},
 		OnDeath:    &pawl.Item{Args: pawl.RawTask{Type: "died"}, Options: []pawl.Option{pawl.Queue("two")}},
 	})

@@ -34,7 +34,8 @@ func TestPartsAreLate(t *testing.T) {
 		{"one that hangs", []time.Duration{0, hangs, 10 * time.Millisecond}, 810 * time.Millisecond, "1"},
 		{"several that hang, and slow ones", []time.Duration{hangs, 1300 * time.Millisecond, hangs, 600 * time.Millisecond},
 			2100 * time.Millisecond, "02"},
-		{"the last a moment too late", []time.Duration{0, 800*time.Millisecond - 1, 1600 * time.Millisecond}, 1600*time.Millisecond - 1, "2"},
+		{"the last a moment too late", []time.Duration{0, 800*time.Millisecond - 1, 1600 * time.Millisecond}, 1600*time.Millisecond - 1,
+			"2"},
 		{"one that fails, and slow ones", []time.Duration{-1, 5 * time.Second, 5800*time.Millisecond - 1}, 5800*time.Millisecond - 1, ""},
 		{"one that fails among those that are late", []time.Duration{0, hangs, -500 * time.Millisecond}, 800 * time.Millisecond, "1"},
 		{"all fail", []time.Duration{-1, -5 * time.Second}, 5 * time.Second, ""},
@@ -89,7 +90,8 @@ func TestEach(t *testing.T) {
 			t.Fatalf("of %d calls %d ran, with %d errors", n, ran.Load(), len(errs))
 		}
 		for i, err := range errs {
-			if i == 0 && (err == nil || !strings.Contains(err.Error(), "panic: ouch")) || i == 1 && !errors.Is(err, away) || i > 1 && err != nil {
+			if i == 0 && (err == nil || !strings.Contains(err.Error(), "panic: ouch")) || i == 1 && !errors.Is(err, away) ||
+				i > 1 && err != nil {
 				t.Errorf("call %d of %d: %v", i, n, err)
 			}
 		}

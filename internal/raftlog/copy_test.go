@@ -177,7 +177,8 @@ func TestTruncatedRecordIsRefused(t *testing.T) {
 	}
 	l := &Log{shards: map[uint32]*shardIndex{}}
 	for b, says := range map[string]string{
-		string(content[:3]): errShort.Error(), "\x02\x01\x00\x00\x00\x07": "unknown version 2", "\x01\x09\x00\x00\x00\x07": "unknown kind 9",
+		string(content[:3]): errShort.Error(), "\x02\x01\x00\x00\x00\x07": "unknown version 2",
+		"\x01\x09\x00\x00\x00\x07": "unknown kind 9",
 	} {
 		if err := l.apply(1, []byte(b)); err == nil || !strings.Contains(err.Error(), says) || l.shards[0] != nil {
 			t.Errorf("the record %q: %v, want an error with %q; the shards are %v", b, err, says, l.shards)

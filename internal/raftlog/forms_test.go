@@ -26,7 +26,8 @@ func TestRecordsAreReadToTheirEnd(t *testing.T) {
 	long := slices.Repeat([]byte{0xff}, 11)
 	for what, read := range map[string]func(*reader){
 		"byte": func(r *reader) { r.byte() }, "number": func(r *reader) { r.number() }, "shard": func(r *reader) { r.shard() },
-		"entry": func(r *reader) { r.entry() }, "long number": func(r *reader) { r.rest = long; r.number() }, "cut number": func(r *reader) {
+		"entry": func(r *reader) { r.entry() }, "long number": func(r *reader) { r.rest = long; r.number() },
+		"cut number": func(r *reader) {
 			r.rest = long[:1]
 			r.number()
 		},
@@ -267,7 +268,8 @@ func TestEntriesFit(t *testing.T) {
 		}
 		for most, want := range map[uint64]int{0: 1, two - 1: 1, two: 2, 1 << 20: 4} {
 			if es, err := s.Entries(1, 5, most); err != nil || len(es) != want {
-				t.Errorf("with entries in memory %v, a limit of %d bytes returned %d entries, want %d, %v", cached, most, len(es), want, err)
+				t.Errorf("with entries in memory %v, a limit of %d bytes returned %d entries, want %d, %v", cached, most,
+					len(es), want, err)
 			}
 		}
 	}
@@ -439,7 +441,8 @@ func TestMarksOfAnotherLog(t *testing.T) {
 		}
 		return nil
 	}))
-	if m, err := openMarks(broken, "marks", us, nil); m != nil || !errors.Is(err, errorfs.ErrInjected) || errors.Is(err, ondisk.ErrDamaged) {
+	if m, err := openMarks(broken, "marks", us, nil); m != nil || !errors.Is(err, errorfs.ErrInjected) ||
+		errors.Is(err, ondisk.ErrDamaged) {
 		t.Errorf("marks that can't be read at the moment: %v", err)
 	}
 }

@@ -101,7 +101,8 @@ func Open(cfg Config) (*Log, error) {
 // be called.
 func Load(cfg Config) (*Log, error) {
 	cfg.setDefaults()
-	l := &Log{cfg: cfg, shards: map[uint32]*shardIndex{}, quit: make(chan struct{}), rotated: make(chan struct{}, 1), watchdog: newWatchdog()}
+	l := &Log{cfg: cfg, shards: map[uint32]*shardIndex{}, quit: make(chan struct{}), rotated: make(chan struct{}, 1),
+		watchdog: newWatchdog()}
 	l.writes = l.watchdog.watch("log")
 	if err := l.load(); err != nil {
 		return nil, errors.Join(l.wrap(err), l.Close())

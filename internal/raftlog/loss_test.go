@@ -97,7 +97,8 @@ func TestLossIsRefusedWhenOpened(t *testing.T) {
 			d.close()
 			return d.mem.Remove("/data/raft/marks")
 		}, true, `log "/data/raft/marks" is damaged: it is missing`},
-		"a gap": {func(d *disk) error { *d = *withGap(d.t); return nil }, false, `log "/data/raft/log" is damaged: shard 8: entry 2 is missing`},
+		"a gap": {func(d *disk) error { *d = *withGap(d.t); return nil }, false,
+			`log "/data/raft/log" is damaged: shard 8: entry 2 is missing`},
 		"a gap at the start": {func(d *disk) error {
 			if err := d.mem.RemoveAll("/data/raft"); err != nil {
 				return err

@@ -97,7 +97,8 @@ func TestModel(t *testing.T) {
 					}
 					holds := m != nil && (m.last() > 0 || m.hard.GetTerm() > 0)
 					if d.log.Has(id) != (m != nil) || m != nil && d.log.Last(id) != m.last() || d.log.Holds(id) != holds {
-						t.Errorf("shard %d: Has, Last and Holds return %v, %d and %v for %+v", id, d.log.Has(id), d.log.Last(id), d.log.Holds(id), m)
+						t.Errorf("shard %d: Has, Last and Holds return %v, %d and %v for %+v", id, d.log.Has(id), d.log.Last(id),
+							d.log.Holds(id), m)
 					}
 				}
 				if got := d.log.Shards(); !slices.Equal(got, ids) {
@@ -151,7 +152,8 @@ func (m *modelLog) save(t *testing.T, rng *rand.Rand) {
 			break
 		}
 		kind := pb.EntryType(rng.IntN(3))
-		entries = append(entries, &pb.Entry{Index: new(from + i), Term: new(hard.GetTerm()), Type: &kind, Data: make([]byte, rng.IntN(1000))})
+		entries = append(entries, &pb.Entry{Index: new(from + i), Term: new(hard.GetTerm()), Type: &kind,
+			Data: make([]byte, rng.IntN(1000))})
 	}
 	if len(entries) > 0 {
 		hard.Commit = new(min(hard.GetCommit(), from-1))
@@ -161,7 +163,8 @@ func (m *modelLog) save(t *testing.T, rng *rand.Rand) {
 	save(t, m.log, hs, entries)
 	m.hard = hard
 	if saved := voted || len(entries) > 0; saved == m.log.pending && (saved || hs != nil) {
-		t.Errorf("%d entries and the hard state %v were saved, and a commit index is still to be saved: %v", len(entries), hs, m.log.pending)
+		t.Errorf("%d entries and the hard state %v were saved, and a commit index is still to be saved: %v",
+			len(entries), hs, m.log.pending)
 	}
 }
 
@@ -251,7 +254,8 @@ func (m *modelLog) check(t *testing.T, rng *rand.Rand, id uint32) {
 	}
 	if text := func(e *pb.Entry) string { return fmt.Sprint(e.GetIndex(), e.GetTerm(), e.GetType(), e.GetData()) }; err != nil ||
 		!slices.EqualFunc(got, want, func(a, b *pb.Entry) bool { return text(a) == text(b) }) {
-		t.Errorf("shard %d: entries %d to %d in %d bytes are %d entries, %v; want %d", id, first+lo, first+hi, most, len(got), err, len(want))
+		t.Errorf("shard %d: entries %d to %d in %d bytes are %d entries, %v; want %d", id, first+lo, first+hi, most,
+			len(got), err, len(want))
 	}
 	if k, _ := m.log.log.marks.get(id); k != (mark{id, 0, position{m.last(), m.hard.GetTerm()}, m.hard.GetVote()}) {
 		t.Errorf("shard %d has the mark %+v; its log ends at entry %d, with the hard state %v", id, k, m.last(), m.hard)
@@ -261,6 +265,7 @@ func (m *modelLog) check(t *testing.T, rng *rand.Rand, id uint32) {
 		sum += len(e.GetData())
 	}
 	if sum != m.log.tailLen || len(m.log.tail) > len(m.entries) {
-		t.Errorf("shard %d: %d entries with %d bytes, counted as %d, are in memory; the log has %d", id, len(m.log.tail), sum, m.log.tailLen, n)
+		t.Errorf("shard %d: %d entries with %d bytes, counted as %d, are in memory; the log has %d", id, len(m.log.tail),
+			sum, m.log.tailLen, n)
 	}
 }

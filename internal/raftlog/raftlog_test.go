@@ -139,7 +139,8 @@ func wantHard(t *testing.T, s *ShardLog, term, vote, commit uint64) {
 	t.Helper()
 	hs, _, _ := s.InitialState()
 	if hs.GetTerm() != term || hs.GetVote() != vote || hs.GetCommit() != commit {
-		t.Errorf("the hard state is term %d, vote %d, commit %d; want %d, %d, %d", hs.GetTerm(), hs.GetVote(), hs.GetCommit(), term, vote, commit)
+		t.Errorf("the hard state is term %d, vote %d, commit %d; want %d, %d, %d", hs.GetTerm(), hs.GetVote(), hs.GetCommit(),
+			term, vote, commit)
 	}
 }
 

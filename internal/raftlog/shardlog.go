@@ -507,8 +507,8 @@ func (s *ShardLog) read(index, hi uint64) (out []*pb.Entry, err error) {
 		r := &reader{rest: content[p.offset:]}
 		e := r.entry()
 		if r.err != nil || e.GetIndex() != index+uint64(i) || e.GetTerm() != p.term {
-			return nil, damaged(s.log.path(), "entry %d of shard %d is stored where entry %d of term %d should be: %v", e.GetIndex(), s.shard,
-				index+uint64(i), p.term, r.err)
+			return nil, damaged(s.log.path(), "entry %d of shard %d is stored where entry %d of term %d should be: %v",
+				e.GetIndex(), s.shard, index+uint64(i), p.term, r.err)
 		}
 		out = append(out, e)
 	}

@@ -45,7 +45,8 @@ func TestHangingDisk(t *testing.T) {
 					said = <-fatals
 				}
 				if c.fatal {
-					says := "the disk hangs: a write to the " + map[string]string{".log": "log", "marks": "marks of the logs"}[file] + " has"
+					says := "the disk hangs: a write to the " + map[string]string{".log": "log", "marks": "marks of the logs"}[file] +
+						" has"
 					if said == nil || !strings.Contains(said.Error(), says) || err == nil {
 						t.Errorf("a sync of %q hung for %v: fatal %v, the next Save %v", file, c.hangs, said, err)
 					}

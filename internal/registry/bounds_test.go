@@ -69,8 +69,8 @@ func TestClaimsAreCountedOnce(t *testing.T) {
 	count := func(what string, want, of int) {
 		t.Helper()
 		if n := r.heldOf["default"]; n != want || len(r.heldBy) != want || len(r.heldOf) != of {
-			t.Errorf("%s: %d of %d tasks are counted for the namespace, want %d; tasks are counted for %d namespaces", what, n, len(r.heldBy),
-				want, len(r.heldOf))
+			t.Errorf("%s: %d of %d tasks are counted for the namespace, want %d; tasks are counted for %d namespaces",
+				what, n, len(r.heldBy), want, len(r.heldOf))
 		}
 	}
 	a.Took([]Run{one, two}, a.since)
@@ -132,8 +132,8 @@ func TestUnknownOutcomesAreBounded(t *testing.T) {
 		for i, want := range []int{1, 0} {
 			_, old := r.unwatched(time.Now().Add(unclearFor + time.Duration(i)))
 			if len(r.unclear) != want || len(old) != 1-want {
-				t.Errorf("%v and %dns after the lease %d unclear claims are kept and %d are old, want %d", unclearFor, i, len(r.unclear), len(old),
-					want)
+				t.Errorf("%v and %dns after the lease %d unclear claims are kept and %d are old, want %d", unclearFor, i,
+					len(r.unclear), len(old), want)
 			}
 		}
 	})

@@ -419,7 +419,10 @@ func TestLostClaimer(t *testing.T) {
 					return
 				}
 				rs.expect("long after", "")
-				if n := inside(r, func() int { return len(r.unclear) + len(r.heldBy) + len(r.expired) + len(r.toWatch) + r.claimers.size }); n != 0 {
+				if n := inside(r, func() int {
+					return len(r.unclear) + len(r.heldBy) + len(r.expired) + len(r.toWatch) +
+						r.claimers.size
+				}); n != 0 {
 					t.Errorf("%d unclear claims, tasks and claimers are still kept", n)
 				}
 				if n := len(rs.watched); n != 0 {

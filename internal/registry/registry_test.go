@@ -206,7 +206,8 @@ func TestQuiet(t *testing.T) {
 		r.SetQuiet(6, false, []QuietChange{{"default", "A", &Quiet{Reason: "repair", Until: time.Now().Add(time.Hour), Version: 6}}})
 		heard("another word", "a")
 		if q, _ := a.Quiet(); q.Reason != "repair" || changes.Err() == nil || again.Err() == nil {
-			t.Errorf("the quiet to report is %+v; the two waiting callers were woken: %v and %v", q, changes.Err() != nil, again.Err() != nil)
+			t.Errorf("the quiet to report is %+v; the two waiting callers were woken: %v and %v", q, changes.Err() != nil,
+				again.Err() != nil)
 		}
 		r.SetQuiet(6, false, []QuietChange{word("B", 6)})
 		heard("another worker", "b")

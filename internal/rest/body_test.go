@@ -147,8 +147,8 @@ func TestLargeBodiesWaitForMemory(t *testing.T) {
 				t.Fatalf("%s: %v", what, err)
 			}
 			answer, err := io.ReadAll(resp.Body)
-			if took := time.Since(began); err != nil || resp.StatusCode != code || !resp.Close || !strings.Contains(string(answer), words) ||
-				took != after {
+			if took := time.Since(began); err != nil || resp.StatusCode != code || !resp.Close ||
+				!strings.Contains(string(answer), words) || took != after {
 				t.Errorf("%s: got %s %s (%v) after %v, want %d %q after %v", what, resp.Status, answer, err, took, code, words, after)
 			}
 		}
@@ -161,7 +161,8 @@ func TestLargeBodiesWaitForMemory(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		say(conns[1], head+"{")
 		time.Sleep(15 * time.Second)
-		say(conns[2], "POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n4000\r\n"+strings.Repeat(" ", 0x4000)+"\r\n")
+		say(conns[2], "POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n4000\r\n"+strings.Repeat(" ", 0x4000)+
+			"\r\n")
 		wants("a body that does not come", conns[0], 400, "did not arrive in full", BodyTimeout)
 		wants("one behind that with a longer one in room for it", conns[2], 503, "too many large requests", 25*time.Second+BodyTimeout)
 		wants("the one that got its room", conns[1], 400, "did not arrive in full", 2*BodyTimeout)
@@ -228,8 +229,9 @@ func TestBodiesOfAllSizes(t *testing.T) {
 		for name, known := range map[string]int64{"announced": int64(size), "not announced": -1} {
 			for _, piece := range []int{1000, 1 << 20, 1 << 30} {
 				room := admission.NewMemoryPool(4 * contract.MaxMessage)
-				x := exchange{server: &server{Config: Config{Large: room, Namespace: anyNamespace}}, ctx: t.Context(), r: httptest.NewRequest("POST",
-					"/", pieces{bytes.NewReader(long[:size]), piece}), w: httptest.NewRecorder()}
+				x := exchange{server: &server{Config: Config{Large: room, Namespace: anyNamespace}}, ctx: t.Context(),
+					r: httptest.NewRequest("POST",
+						"/", pieces{bytes.NewReader(long[:size]), piece}), w: httptest.NewRecorder()}
 				x.conn, x.r.ContentLength = http.NewResponseController(x.w), known
 				got, err := x.body()
 				now, most := room.InUse()

@@ -8,9 +8,10 @@ import (
 
 // startOperation answers a dry run with what the operation would affect.
 func startOperation(x *exchange) error {
-	got, err := ask[*pawlv1.StartOperationRequest, *pawlv1.StartOperationResponse](x, x.on.RPC, func(in *pawlv1.StartOperationRequest) error {
-		return x.request(in)
-	})
+	got, err := ask[*pawlv1.StartOperationRequest, *pawlv1.StartOperationResponse](x, x.on.RPC,
+		func(in *pawlv1.StartOperationRequest) error {
+			return x.request(in)
+		})
 	if err != nil {
 		return err
 	}

@@ -50,10 +50,11 @@ func updateTask(x *exchange) error {
 		if err := x.request(in); err != nil || in.Payload == nil {
 			return err
 		}
-		was, err := ask[*pawlv1.GetTaskRequest, *pawlv1.GetTaskResponse](x, "ProducerService/GetTask", func(of *pawlv1.GetTaskRequest) error {
-			of.TaskId = in.GetTaskId()
-			return nil
-		})
+		was, err := ask[*pawlv1.GetTaskRequest, *pawlv1.GetTaskResponse](x, "ProducerService/GetTask",
+			func(of *pawlv1.GetTaskRequest) error {
+				of.TaskId = in.GetTaskId()
+				return nil
+			})
 		if err == nil {
 			in.Payload, err = apijson.Data("payload", in.GetPayload(), was.GetTask().GetContentType())
 		}

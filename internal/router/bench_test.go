@@ -75,9 +75,11 @@ func pair(b *testing.B, far bool) *Router {
 	}
 	claimed := make([]broker.Claimed, 20)
 	for i := range claimed {
-		claimed[i] = broker.Claimed{Envelope: &schema.Envelope{ID: task.NewID(1, 1, uint64(i)), Namespace: ns, Queue: "default", Type: "mail",
-			Payload: make([]byte, 1024), Headers: map[string]string{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}},
-			Exec: &schema.Exec{State: task.Claimed, Queue: "default", Type: "mail", Fence: 1, MaxAttempts: 5, CreatedAt: 1, RunAt: 1, ReadyAt: 1}}
+		claimed[i] = broker.Claimed{Envelope: &schema.Envelope{ID: task.NewID(1, 1, uint64(i)), Namespace: ns,
+			Queue: "default", Type: "mail", Payload: make([]byte, 1024), Headers: map[string]string{
+				"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}},
+			Exec: &schema.Exec{State: task.Claimed, Queue: "default", Type: "mail", Fence: 1, MaxAttempts: 5, CreatedAt: 1,
+				RunAt: 1, ReadyAt: 1}}
 	}
 	routers, wires := make([]*Router, 2), [2]*wire{{}, {}}
 	for i := range routers {
@@ -86,9 +88,10 @@ func pair(b *testing.B, far bool) *Router {
 		verbtest.On(on, claim.ClaimTasks, there.claim)
 		ServeBy(on, parts)
 		hot.Serve(there, parts)
-		routers[i] = New(Config{Node: uint32(i + 1), Parts: parts, Broker: there, Map: instantMap{}, Peers: wires[i], NotSent: func(error) bool {
-			return false
-		},
+		routers[i] = New(Config{Node: uint32(i + 1), Parts: parts, Broker: there, Map: instantMap{}, Peers: wires[i],
+			NotSent: func(error) bool {
+				return false
+			},
 			SystemLeader: func() uint32 { return 0 }})
 		b.Cleanup(routers[i].Close)
 	}

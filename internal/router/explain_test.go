@@ -53,7 +53,8 @@ func TestExplainWithoutLeader(t *testing.T) {
 				t.Fatalf("node %d: Explain without a leader = %+v, %v", n+1, e, err)
 			}
 			why := e.Reasons[0]
-			if why.Code != task.WhyNoLeader || why.Since != broker.TimeOf(began) || !strings.Contains(why.Detail, `node "n1" knows no leader`) ||
+			if why.Code != task.WhyNoLeader || why.Since != broker.TimeOf(began) ||
+				!strings.Contains(why.Detail, `node "n1" knows no leader`) ||
 				!strings.Contains(why.Detail, "the task was ready at most 1s ago") {
 				t.Errorf("node %d: reason = %+v, want no leader, with details", n+1, why)
 			}

@@ -64,7 +64,8 @@ func inLogs(t *testing.T, test func(f *routertest.Fleet, refusals map[uint32]err
 }
 
 func pageOf(id uint32) (p broker.AuditPage) {
-	p.Entries = append(p.Entries, broker.AuditEntry{Seq: uint64(id), At: store.Time(id + 1), Action: task.Action(fmt.Sprint("of shard ", id))})
+	p.Entries = append(p.Entries, broker.AuditEntry{Seq: uint64(id), At: store.Time(id + 1),
+		Action: task.Action(fmt.Sprint("of shard ", id))})
 	return p
 }
 
@@ -92,8 +93,8 @@ func TestAuditOfAllShards(t *testing.T) {
 		}
 		f.With(func() { f.Shards[1].Leader = 0 })
 		began := time.Now()
-		if list, at, err := f.Nodes[1].Audit(ctx, broker.AuditQuery{}, nil, 10); err != nil || len(list.Value.Records) != 2 || len(at) != 2 ||
-			fmt.Sprint(list.Missing) != "[shard 1]" || !strings.Contains(list.Missing[0].Why, "has no leader") {
+		if list, at, err := f.Nodes[1].Audit(ctx, broker.AuditQuery{}, nil, 10); err != nil || len(list.Value.Records) != 2 ||
+			len(at) != 2 || fmt.Sprint(list.Missing) != "[shard 1]" || !strings.Contains(list.Missing[0].Why, "has no leader") {
 			t.Errorf("while shard 1 has no leader, the audit log has %+v, at %v, %v", list, at, err)
 		}
 		if took := time.Since(began); took > verb.PartTime {
@@ -124,7 +125,8 @@ func TestAuditOfATask(t *testing.T) {
 			began := time.Now()
 			list, at, err := f.Nodes[1].Audit(context.Background(), c.query, nil, 10)
 			if err != nil || len(list.Value.Records) != c.records || len(at) != c.records || fmt.Sprint(list.Missing) != c.missing {
-				t.Errorf("the audit log of %v has %+v, at %v, %v, want %d entries and missing %s", c.query.Target, list, at, err, c.records, c.missing)
+				t.Errorf("the audit log of %v has %+v, at %v, %v, want %d entries and missing %s", c.query.Target, list, at, err,
+					c.records, c.missing)
 			}
 			if took := time.Since(began); c.missing == "[]" && took >= verb.PartTime {
 				t.Errorf("the audit log of %v takes %s", c.query.Target, took)

@@ -30,7 +30,8 @@ func (o *Operations) StartOperation(ctx context.Context, ns string, spec broker.
 	if err != nil {
 		return broker.OperationView{}, broker.Stamp{}, err
 	}
-	count := broker.CountMatches.Make(broker.MatchCount{OnShard: broker.OnShard{Namespace: ns}, Filter: spec.Filter, Wait: broker.CountTime})
+	count := broker.CountMatches.Make(broker.MatchCount{OnShard: broker.OnShard{Namespace: ns}, Filter: spec.Filter,
+		Wait: broker.CountTime})
 	if err := o.forward.Do(ctx, count); err != nil {
 		return broker.OperationView{}, broker.Stamp{}, err
 	}
@@ -67,7 +68,8 @@ func (o *Operations) RunStep(ctx context.Context, shard uint32, ns string, c bro
 // Operation returns an operation, waiting up to wait until it no longer runs.
 func (o *Operations) Operation(ctx context.Context, ns string, id task.ID, wait time.Duration) (broker.OperationView, broker.Stamp, error) {
 	show := func(ctx context.Context, wait time.Duration) (broker.Shown[broker.OperationView], error) {
-		return broker.ShowOperation.Call(ctx, o.forward, broker.OperationWait{OnOperation: broker.OnOperation{Namespace: ns, ID: id}, Wait: wait})
+		return broker.ShowOperation.Call(ctx, o.forward, broker.OperationWait{OnOperation: broker.OnOperation{Namespace: ns, ID: id},
+			Wait: wait})
 	}
 	out, err := forward.Wait(ctx, o.forward, wait, show, func(out broker.Shown[broker.OperationView]) bool {
 		return out.View.State != broker.OperationRunning

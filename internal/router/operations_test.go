@@ -30,7 +30,8 @@ func answer(s *routertest.Script, m *routertest.Member, counts map[uint32]broker
 		at.Time = store.Time(100 + q.Shard)
 		return broker.MatchesCounted{Matches: counts[q.Shard], Stamped: broker.Stamped{At: at}}, countErr
 	})
-	verbtest.On(m.Broker, broker.StartOperation, func(_ context.Context, q broker.NewOperation) (broker.Shown[broker.OperationView], error) {
+	verbtest.On(m.Broker, broker.StartOperation, func(_ context.Context, q broker.NewOperation) (broker.Shown[broker.OperationView],
+		error) {
 		s.Note("start in %d", q.Shard)
 		*started = q
 		return broker.Shown[broker.OperationView]{View: broker.OperationView{Operation: &broker.Operation{ID: routertest.Asked}},
@@ -56,20 +57,21 @@ func TestStartOperation(t *testing.T) {
 		total              int64
 		soFar              bool
 	}{
-		{"all are counted", broker.OperationSpec{Action: task.Replay}, map[uint32]broker.Matches{1: dead(2, nil), 3: dead(5, nil)}, nil, nil,
-			"start in 1", nil, 7, false},
-		{"not all are counted", broker.OperationSpec{Action: task.Replay}, map[uint32]broker.Matches{1: dead(2, nil), 2: dead(3, []byte{1})}, nil,
+		{"all are counted", broker.OperationSpec{Action: task.Replay}, map[uint32]broker.Matches{1: dead(2, nil), 3: dead(5, nil)}, nil,
+			nil, "start in 1", nil, 7, false},
+		{"not all are counted", broker.OperationSpec{Action: task.Replay}, map[uint32]broker.Matches{1: dead(2, nil),
+			2: dead(3, []byte{1})}, nil,
 			nil, "start in 1", nil, 5, true},
 		{"to a known queue", broker.OperationSpec{Action: task.Move, ToQueue: "two"}, nil, nil, nil, "start in 1", nil, 0, false},
 		{"to a new queue", broker.OperationSpec{Action: task.Move, ToQueue: "new"}, nil, nil, nil, "place new, start in 1", nil, 0, false},
 		{"to a queue that can't be created", broker.OperationSpec{Action: task.Move, ToQueue: "none"}, nil, nil, nil, "place none",
 			routertest.ErrAway, 0, false},
-		{"a queue that is not for this action", broker.OperationSpec{Action: task.Replay, ToQueue: "none"}, nil, nil, nil, "start in 1", nil, 0,
-			false},
-		{"a shard that can't count", broker.OperationSpec{Action: task.Replay}, nil, task.ErrInvalidArgument, nil, "", task.ErrInvalidArgument, 0,
-			false},
-		{"a home that refuses", broker.OperationSpec{Action: task.Replay}, nil, nil, task.ErrWrongState, "start in 1", task.ErrWrongState, 0,
-			false},
+		{"a queue that is not for this action", broker.OperationSpec{Action: task.Replay, ToQueue: "none"}, nil, nil, nil,
+			"start in 1", nil, 0, false},
+		{"a shard that can't count", broker.OperationSpec{Action: task.Replay}, nil, task.ErrInvalidArgument, nil, "",
+			task.ErrInvalidArgument, 0, false},
+		{"a home that refuses", broker.OperationSpec{Action: task.Replay}, nil, nil, task.ErrWrongState, "start in 1",
+			task.ErrWrongState, 0, false},
 	} {
 		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 			started := answer(s, m, c.counts, c.countErr, c.startErr)
@@ -85,8 +87,8 @@ func TestStartOperation(t *testing.T) {
 				t.Errorf("%s: %+v at %+v", c.what, view, at)
 			}
 			got := fmt.Sprint(started.Namespace, " ", started.Spec.Total, " ", started.Spec.TotalSoFar, " ", started.Spec.Until)
-			if want := fmt.Sprint(routertest.Namespace, " ", c.total, " ", c.soFar, " ", []broker.ShardTime{{Shard: 1, At: 101}, {Shard: 2, At: 102},
-				{Shard: 3, At: 103}}); got != want {
+			if want := fmt.Sprint(routertest.Namespace, " ", c.total, " ", c.soFar, " ", []broker.ShardTime{{Shard: 1, At: 101},
+				{Shard: 2, At: 102}, {Shard: 3, At: 103}}); got != want {
 				t.Errorf("%s: started with %s, want %s", c.what, got, want)
 			}
 		})
@@ -131,16 +133,19 @@ func TestStepToADeletedQueue(t *testing.T) {
 		want   error
 	}{
 		{"to a queue", broker.StepCall{Action: task.Move, ToQueue: "two", Count: 9}, moved, 9, nil},
-		{"to a queue, with nothing left", broker.StepCall{Action: task.Move, ToQueue: "two", Count: 9}, broker.StepAnswer{Swept: true}, 9, nil},
+		{"to a queue, with nothing left", broker.StepCall{Action: task.Move, ToQueue: "two", Count: 9}, broker.StepAnswer{Swept: true}, 9,
+			nil},
 		{"of another action", broker.StepCall{Action: task.Replay, ToQueue: "gone", Count: 9}, broker.StepAnswer{}, 9, nil},
-		{"to a deleted queue", broker.StepCall{Action: task.Move, ToQueue: "gone", Count: 9}, broker.StepAnswer{}, 0, task.ErrInvalidArgument},
+		{"to a deleted queue", broker.StepCall{Action: task.Move, ToQueue: "gone", Count: 9}, broker.StepAnswer{}, 0,
+			task.ErrInvalidArgument},
 		{"to a deleted queue, all done", broker.StepCall{Action: task.Move, ToQueue: "gone", Count: 9}, broker.StepAnswer{Swept: true}, 0,
 			task.ErrInvalidArgument},
 		{"done before", broker.StepCall{Action: task.Move, ToQueue: "gone", Count: 9}, broker.StepAnswer{Tally: broker.Tally{Matched: 3,
 			Done: 3}}, 0, nil},
 		{"on their way", broker.StepCall{Action: task.Move, ToQueue: "gone", Count: 9}, broker.StepAnswer{Away: 1}, 0, nil},
 		{"arrived", broker.StepCall{Action: task.Move, ToQueue: "gone", Count: 9}, broker.StepAnswer{Tally: broker.Tally{Done: 1}}, 0, nil},
-		{"came back", broker.StepCall{Action: task.Move, ToQueue: "gone", Count: 9}, broker.StepAnswer{Tally: broker.Tally{Failed: 1}}, 0, nil},
+		{"came back", broker.StepCall{Action: task.Move, ToQueue: "gone", Count: 9}, broker.StepAnswer{Tally: broker.Tally{Failed: 1}}, 0,
+			nil},
 		{"skipped", broker.StepCall{Action: task.Move, ToQueue: "gone", Count: 9},
 			broker.StepAnswer{Tally: broker.Tally{Skipped: []broker.Skipped{{Count: 1}}}}, 0, nil},
 	} {
@@ -167,7 +172,8 @@ func TestStepToADeletedQueue(t *testing.T) {
 func TestOperationsNeedAShard(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 		m.Fleet.With(func() { clear(m.Fleet.Shards) })
-		if _, _, err := m.Operations.StartOperation(bg, routertest.Namespace, broker.OperationSpec{}); !errors.Is(err, task.ErrUnavailable) ||
+		if _, _, err := m.Operations.StartOperation(bg, routertest.Namespace, broker.OperationSpec{}); !errors.Is(err,
+			task.ErrUnavailable) ||
 			s.Was() != "" {
 			t.Errorf("without shards: %v", err)
 		}

@@ -88,8 +88,8 @@ func New(cfg Config) *Router {
 	if cfg.Since == nil {
 		cfg.Since = func(string) uint64 { return 0 }
 	}
-	f := forward.New(forward.Config{Node: cfg.Node, Parts: cfg.Parts, Broker: cfg.Broker, Map: cfg.Map, Peers: cfg.Peers, NotSent: cfg.NotSent,
-		SystemLeader: cfg.SystemLeader, Logger: cfg.Logger})
+	f := forward.New(forward.Config{Node: cfg.Node, Parts: cfg.Parts, Broker: cfg.Broker, Map: cfg.Map, Peers: cfg.Peers,
+		NotSent: cfg.NotSent, SystemLeader: cfg.SystemLeader, Logger: cfg.Logger})
 	r := &Router{Forwarder: f, Queues: enqueue.NewDirectory(f, cfg.Map), Claims: claim.New(f, cfg.Broker, cfg.Peers, cfg.Logger),
 		Tasks: &Tasks{f}, AuditLog: &AuditLog{f}, Events: &Events{f}, Stats: &Stats{f}}
 	r.Enqueuer, r.Groups = enqueue.New(f, r.Queues)

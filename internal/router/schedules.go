@@ -65,7 +65,8 @@ func (s *Schedules) dryRunPut(ctx context.Context, ns string, home uint32, put b
 		}
 		home = shards[0]
 	}
-	out, err := broker.PutSchedule.Call(ctx, s.forward, broker.SchedulePutCall{OnShard: broker.OnShard{Shard: home, Namespace: ns}, Put: put})
+	out, err := broker.PutSchedule.Call(ctx, s.forward, broker.SchedulePutCall{OnShard: broker.OnShard{Shard: home, Namespace: ns},
+		Put: put})
 	return out.Done, out.At, err
 }
 
@@ -76,7 +77,8 @@ const MaxChanges = 10
 func withScheduleVersion[T any](ctx context.Context, s *Schedules, ns, name string, wanted uint32, run func(schedules.Home) (T,
 	error)) (out T, err error) {
 	for range MaxChanges {
-		home, err := schedules.Register.Call(ctx, s.forward, schedules.Naming{Place: schedules.Place{Namespace: ns, Name: name}, Shard: wanted})
+		home, err := schedules.Register.Call(ctx, s.forward, schedules.Naming{Place: schedules.Place{Namespace: ns, Name: name},
+			Shard: wanted})
 		if err != nil {
 			return out, err
 		}
@@ -112,8 +114,9 @@ func (s *Schedules) DeleteSchedule(ctx context.Context, by task.Author, ns, name
 // TriggerSchedule creates a task of a schedule now, and returns when it is created, whichever shard has its queue.
 func (s *Schedules) TriggerSchedule(ctx context.Context, by task.Author, ns, name string, request task.ID) (broker.Accepted,
 	broker.Stamp, error) {
-	out, err := broker.TriggerSchedule.Call(ctx, s.forward, broker.ScheduleTrigger{AtHome: broker.AtHome{OnSchedule: OnSchedule(0, ns, name)},
-		Authored: broker.Authored{By: by}, Request: request})
+	out, err := broker.TriggerSchedule.Call(ctx, s.forward,
+		broker.ScheduleTrigger{AtHome: broker.AtHome{OnSchedule: OnSchedule(0, ns, name)},
+			Authored: broker.Authored{By: by}, Request: request})
 	if err != nil || out.Made.Message == nil {
 		return out.Made.Accepted, out.At, err
 	}

@@ -119,8 +119,9 @@ func TestSchedulesAreFound(t *testing.T) {
 			ctx := task.WithScope(context.Background(), task.Scope{Queues: []string{"others"}})
 			began := time.Now()
 			home, err := m.ShardByName(ctx, &broker.AtHome{OnSchedule: router.OnSchedule(0, routertest.Namespace, "s")})
-			if home != c.want || !errors.Is(err, c.err) || s.Was() != "" || time.Since(began) > verb.PartTime || c.err == task.ErrUnavailable &&
-				!strings.Contains(err.Error(), `schedule "s": it is not known whether it exists: shard 2: did not`) {
+			if home != c.want || !errors.Is(err, c.err) || s.Was() != "" || time.Since(began) > verb.PartTime ||
+				c.err == task.ErrUnavailable && !strings.Contains(err.Error(),
+					`schedule "s": it is not known whether it exists: shard 2: did not`) {
 				t.Errorf("home %d, in %v: found in shard %d, %v; want %d, %v", s.home, s.in, home, err, c.want, c.err)
 			}
 		})
@@ -160,7 +161,8 @@ func TestSchedulesArePut(t *testing.T) {
 	} {
 		onSchedules(t, c.script, func(s *scheduleScript, m *routertest.Member) {
 			_, stamp, err := m.Schedules.PutSchedule(context.Background(), task.Author{}, routertest.Namespace, c.put)
-			if got := s.Was(); got != c.want || !errors.Is(err, c.err) || errors.Is(err, broker.ErrScheduleRaced) || err == nil && stamp.Index == 0 {
+			if got := s.Was(); got != c.want || !errors.Is(err, c.err) || errors.Is(err, broker.ErrScheduleRaced) ||
+				err == nil && stamp.Index == 0 {
 				t.Errorf("%s: calls %s, stamp %+v, error %v; want %s, %v", c.name, got, stamp, err, c.want, c.err)
 			}
 		})
@@ -221,8 +223,8 @@ func TestSchedulesAreTriggered(t *testing.T) {
 		{"elsewhere in vain", broker.Triggered{Message: carried("away", "one")}, nil, "enqueue [away] in 1", routertest.ErrAway},
 		{"its queue can't be placed", broker.Triggered{Message: carried("job", "none")}, nil, "place none", routertest.ErrAway},
 		{"another holds its key", broker.Triggered{Message: carried("met", "one")}, nil, "enqueue [met] in 1", overlaps},
-		{"another holds its key, but the task was refused", broker.Triggered{Message: carried("metaway", "one")}, nil, "enqueue [metaway] in 1",
-			routertest.ErrAway},
+		{"another holds its key, but the task was refused", broker.Triggered{Message: carried("metaway", "one")}, nil,
+			"enqueue [metaway] in 1", routertest.ErrAway},
 		{"refused", broker.Triggered{Message: carried("job", "one")}, routertest.ErrAway, "", routertest.ErrAway},
 	} {
 		onSchedules(t, scheduleScript{home: 2}, func(s *scheduleScript, m *routertest.Member) {

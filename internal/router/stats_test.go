@@ -56,7 +56,8 @@ func TestStatsOfAllNodes(t *testing.T) {
 			t.Helper()
 			got := r.Stats.NamespaceStatus(ctx, routertest.Namespace)
 			if got.Value.Ready != ready || fmt.Sprint(got.Missing) != missing || ready > 0 && len(got.Value.Queues) != 1 ||
-				slices.ContainsFunc(got.Value.Idle, func(c broker.QueueCount) bool { return c.Queue == "served" }) || len(got.Value.Idle) == 0 {
+				slices.ContainsFunc(got.Value.Idle, func(c broker.QueueCount) bool { return c.Queue == "served" }) ||
+				len(got.Value.Idle) == 0 {
 				t.Errorf("%s: %d tasks of %v are ready, and %v are missing; want %d, and %s", what, got.Value.Ready, got.Value.Queues,
 					got.Missing, ready, missing)
 			}
@@ -71,7 +72,8 @@ func TestStatsOfAllNodes(t *testing.T) {
 		f.AddShard(2, 2, 2)
 		f.AddShard(3, 3, 3)
 		for n, m := range f.Nodes {
-			m.Totals = []broker.QueueCount{{Queue: "mail", N: int64(n)}, {Queue: fmt.Sprint("q", n), N: 7}, {Queue: "served", N: 1, Served: n == 2}}
+			m.Totals = []broker.QueueCount{{Queue: "mail", N: int64(n)}, {Queue: fmt.Sprint("q", n), N: 7},
+				{Queue: "served", N: 1, Served: n == 2}}
 		}
 		status("three shards", 1+2+3, "[]")
 		counted("three shards", "[{mail 6 false} {q1 7 false} {q2 7 false} {q3 7 false}]", "[]")
@@ -89,8 +91,9 @@ func TestStatsOfAllNodes(t *testing.T) {
 		status("nobody else answers", 2, `[node "n1" node "n3" shard 1 shard 3]`)
 		counted("nobody else answers", "[{mail 2 false} {q2 7 false}]", `[node "n1" node "n3" shard 1 shard 3]`)
 		for what, missing := range map[string][]verb.Missing{"briefs": r.Stats.Briefs(ctx, routertest.Namespace, names).Missing,
-			"trends": r.Stats.Trends(ctx, routertest.Namespace, names, stats.Hour).Missing, "types": r.Stats.TypeCounts(ctx, routertest.Namespace,
-				"", "", stats.Hour).Missing, "type briefs": r.Stats.TypeBriefs(ctx, routertest.Namespace, "", names, stats.Hour).Missing,
+			"trends": r.Stats.Trends(ctx, routertest.Namespace, names, stats.Hour).Missing, "types": r.Stats.TypeCounts(ctx,
+				routertest.Namespace, "", "", stats.Hour).Missing, "type briefs": r.Stats.TypeBriefs(ctx, routertest.Namespace, "", names,
+				stats.Hour).Missing,
 			"a type": r.Stats.TypeStats(ctx, stats.TypeQuery{Namespace: routertest.Namespace, Type: "t", Window: stats.Hour}, "").Missing} {
 			if fmt.Sprint(missing) != `[node "n1" node "n3"]` {
 				t.Errorf("%s lack %v", what, missing)
@@ -128,8 +131,8 @@ func TestAnswersOfAnotherLength(t *testing.T) {
 		ctx, names := context.Background(), []string{"a", "b"}
 		for _, others := range [][]string{{"a"}, {"a", "b", "c"}} {
 			f.Nodes[1].UsePeers(otherNames{routertest.FakePeers{M: f.Nodes[1]}, t, others})
-			a, b, c := f.Nodes[1].Stats.Briefs(ctx, routertest.Namespace, names).Value, f.Nodes[1].Stats.Trends(ctx, routertest.Namespace, names,
-				stats.Hour).Value, f.Nodes[1].Stats.TypeBriefs(ctx, routertest.Namespace, "", names, stats.Hour).Value
+			a, b, c := f.Nodes[1].Stats.Briefs(ctx, routertest.Namespace, names).Value, f.Nodes[1].Stats.Trends(ctx, routertest.Namespace,
+				names, stats.Hour).Value, f.Nodes[1].Stats.TypeBriefs(ctx, routertest.Namespace, "", names, stats.Hour).Value
 			if len(a) != 2 || len(b) != 2 || len(c) != 2 {
 				t.Errorf("got %d briefs, %d trends and %d type briefs, want 2 each", len(a), len(b), len(c))
 			}

@@ -19,7 +19,8 @@ import (
 // from for a while is reported as away. If it is unknown which, it is silent. None delays the answer for long.
 func TestQueueWorkersWithoutSomeNodes(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
-		f.Nodes[1].Registry.Join(registry.Hello{Namespace: routertest.Namespace, Name: "w", Capacity: 2, Queues: []registry.Share{{Queue: "q"}}},
+		f.Nodes[1].Registry.Join(registry.Hello{Namespace: routertest.Namespace, Name: "w", Capacity: 2,
+			Queues: []registry.Share{{Queue: "q"}}},
 			"", 0, nil)
 		queues := []broker.QueueName{{Namespace: routertest.Namespace, Name: "q"}, {Namespace: routertest.Namespace, Name: "other"}}
 		for _, c := range []struct {
@@ -134,8 +135,9 @@ func (w *randomWorker) join(f *routertest.Fleet, number int) {
 		}
 		if w.quiet {
 			for _, n := range f.Nodes {
-				n.Registry.SetQuiet(1, false, []registry.QuietChange{{Namespace: w.namespace, ID: is.ID(), Quiet: &registry.Quiet{Version: 1,
-					Until: time.Now().Add(time.Hour)}}})
+				n.Registry.SetQuiet(1, false, []registry.QuietChange{{Namespace: w.namespace, ID: is.ID(),
+					Quiet: &registry.Quiet{Version: 1,
+						Until: time.Now().Add(time.Hour)}}})
 			}
 		}
 		if w.drains {

@@ -27,7 +27,8 @@ func TestPeek(t *testing.T) {
 		if n := f.Count("peek"); n != 1 {
 			t.Errorf("%d peek messages were sent, want only that of node 4", n)
 		}
-		if _, _, _, err := f.Nodes[4].Peek(context.Background(), routertest.Namespace, task.NewID(9, 1, 1)); !errors.Is(err, task.ErrNotFound) {
+		if _, _, _, err := f.Nodes[4].Peek(context.Background(), routertest.Namespace, task.NewID(9, 1, 1)); !errors.Is(err,
+			task.ErrNotFound) {
 			t.Errorf("Peek of a task in a shard that does not exist: %v, want not found", err)
 		}
 	})
@@ -52,7 +53,8 @@ func TestTaskWaits(t *testing.T) {
 			state    task.State
 			at, most time.Duration // since the start
 		}{
-			{ids[0], 0, task.Ready, 0, time.Second}, {ids[0], -time.Second, task.Ready, 0, time.Second}, {ids[0], time.Minute, task.Cancelled,
+			{ids[0], 0, task.Ready, 0, time.Second}, {ids[0], -time.Second, task.Ready, 0, time.Second},
+			{ids[0], time.Minute, task.Cancelled,
 				3 * time.Second, 4 * time.Second},
 			{ids[1], 2 * time.Second, task.Ready, 2 * time.Second, 3 * time.Second},
 		} {

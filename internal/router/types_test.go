@@ -25,7 +25,8 @@ func TestTypesOfAllNodes(t *testing.T) {
 			scope       task.Scope
 			queue, want string
 		}{
-			{task.Scope{}, "", "3 [mail secret] 3 3"}, {task.Scope{}, "secret", "1 [mail secret] 1 1"}, {task.Scope{Queues: []string{"ma*"}},
+			{task.Scope{}, "", "3 [mail secret] 3 3"}, {task.Scope{}, "secret", "1 [mail secret] 1 1"},
+			{task.Scope{Queues: []string{"ma*"}},
 				"", "2 [mail] 2 2"},
 			{task.Scope{Queues: []string{"ma*"}}, "secret", "0 [mail] 0 0"}, {task.Scope{Queues: []string{}}, "", "0 [] 0 0"},
 		} {
@@ -40,14 +41,15 @@ func TestTypesOfAllNodes(t *testing.T) {
 			}
 			if got := fmt.Sprint(sum.Total().Succeeded, queues, briefs[0].Run.Count(), ended); got != c.want || len(missing) > 0 ||
 				len(sum.Slowest) != int(sum.Total().Succeeded) {
-				t.Errorf("queues %v, queue %q: got %s, %d slowest, missing nodes %v; want %s", c.scope.Queues, c.queue, got, len(sum.Slowest), missing,
-					c.want)
+				t.Errorf("queues %v, queue %q: got %s, %d slowest, missing nodes %v; want %s", c.scope.Queues, c.queue, got,
+					len(sum.Slowest), missing, c.want)
 			}
 		}
 		if counts := r.Stats.TypeCounts(context.Background(), routertest.Namespace, "", "", stats.Hour).Value; len(counts.Counts) != 1 {
 			t.Errorf("TypeCounts of all types = %+v, want one type", counts.Counts)
 		}
-		if counts := r.Stats.TypeCounts(context.Background(), routertest.Namespace, "", "none*", stats.Hour).Value; len(counts.Counts) != 0 {
+		if counts := r.Stats.TypeCounts(context.Background(), routertest.Namespace, "", "none*",
+			stats.Hour).Value; len(counts.Counts) != 0 {
 			t.Errorf("TypeCounts without a matching type = %+v, want none", counts.Counts)
 		}
 		f.With(func() {
@@ -55,7 +57,8 @@ func TestTypesOfAllNodes(t *testing.T) {
 				return map[uint32]routertest.Delivery{3: routertest.NotSent}[to]
 			}
 		})
-		if got := r.Stats.TypeStats(context.Background(), stats.TypeQuery{Namespace: routertest.Namespace, Type: "welcome", Window: stats.Hour},
+		if got := r.Stats.TypeStats(context.Background(), stats.TypeQuery{Namespace: routertest.Namespace, Type: "welcome",
+			Window: stats.Hour},
 			""); got.Value.Total().Succeeded != 2 || fmt.Sprint(got.Missing) != `[node "n3"]` {
 			t.Errorf("TypeStats without node 3: %d succeeded, missing %v; want 2 and n3", got.Value.Total().Succeeded, got.Missing)
 		}

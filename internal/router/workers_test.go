@@ -33,8 +33,8 @@ func workersOf(l verb.Partial[registry.Page]) string {
 func TestWorkersOfAllNodes(t *testing.T) {
 	routertest.InFleet(t, 3, func(f *routertest.Fleet) {
 		for i, m := range []uint32{1, 2, 3, 1, 2, 3} {
-			f.Nodes[m].Registry.Join(registry.Hello{Namespace: "default", Name: fmt.Sprint("w", i), Queues: []registry.Share{{Queue: "q"}}}, "", 0,
-				nil)
+			f.Nodes[m].Registry.Join(registry.Hello{Namespace: "default", Name: fmt.Sprint("w", i), Queues: []registry.Share{{Queue: "q"}}},
+				"", 0, nil)
 		}
 		f.Nodes[2].Registry.Join(registry.Hello{Namespace: "other", Name: "x"}, "", 0, nil)
 		r := f.Nodes[1].Router
@@ -152,8 +152,10 @@ func TestLostClaimersOfAllNodes(t *testing.T) {
 			expired.State, expired.Outcome = task.Ready, task.StaleExpired
 		})
 		routertest.Pass(time.Minute)
-		list, err := f.Nodes[1].Workers.Workers(context.Background(), registry.Query{Namespace: routertest.Namespace, Limit: 9, Lost: true}, "")
-		if err != nil || workersOf(list) != "acks@n2 vanishes@n2" || list.Value.Workers[0].Lost != nil || list.Value.Workers[1].Lost == nil {
+		list, err := f.Nodes[1].Workers.Workers(context.Background(), registry.Query{Namespace: routertest.Namespace, Limit: 9, Lost: true},
+			"")
+		if err != nil || workersOf(list) != "acks@n2 vanishes@n2" || list.Value.Workers[0].Lost != nil ||
+			list.Value.Workers[1].Lost == nil {
 			t.Errorf("workers = %+v, %v; want only the one that vanished marked as lost", list.Value.Workers, err)
 		}
 	})

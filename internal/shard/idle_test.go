@@ -103,7 +103,8 @@ func TestBuffersOfLargeRoundAreDropped(t *testing.T) {
 		check := func(what string, size int, holds bool) {
 			t.Helper()
 			b.onLoop(func(l *loop) {
-				for buffer, got := range map[string]int{"shard's": cap(l.sealed), "store's": l.cfg.State.BufferedBytes(), "both": l.buffered() / 2} {
+				for buffer, got := range map[string]int{"shard's": cap(l.sealed), "store's": l.cfg.State.BufferedBytes(),
+					"both": l.buffered() / 2} {
 					if (got >= size) != holds {
 						t.Errorf("%s a round of %d bytes, the %s buffers have %d bytes; that they hold the round should be %v", what, size,
 							buffer, got, holds)

@@ -550,7 +550,9 @@ func TestPeek(t *testing.T) {
 		w.countOnce(c)
 		follower := w.nodes[w.leader().num%3]
 		peek := func() (uint64, time.Duration) {
-			got, _, age, err := Peek(t.Context(), follower.alive().shard, func(r store.Reader) (uint64, error) { return number(r, c.key), nil })
+			got, _, age, err := Peek(t.Context(), follower.alive().shard, func(r store.Reader) (uint64, error) {
+				return number(r, c.key), nil
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -593,7 +595,8 @@ func TestAgeOfALeader(t *testing.T) {
 			*Shard
 			want time.Duration
 		}{{b.Shard, 0}, {leader.shard, time.Second}} {
-			if _, _, age, err := Peek(t.Context(), c.Shard, func(store.Reader) (int, error) { return 0, nil }); err != nil || age != c.want {
+			if _, _, age, err := Peek(t.Context(), c.Shard, func(store.Reader) (int, error) { return 0, nil }); err != nil ||
+				age != c.want {
 				t.Errorf("the age is %v, %v, want %v", age, err, c.want)
 			}
 		}
@@ -688,8 +691,8 @@ func TestAnnouncedEntries(t *testing.T) {
 				l.freshness.noteCommit(&pb.Message{Type: c.kind.Enum(), From: new(c.from), Commit: new(c.commit),
 					Context: binary.BigEndian.AppendUint64(nil, c.said)})
 				if n := l.freshness; n.latest.sent != c.told || n.applied.sent != c.fresh {
-					t.Errorf("%s: latest message sent at %d, applied up to one sent at %d, want %d and %d", c.what, n.latest.sent, n.applied.sent, c.told,
-						c.fresh)
+					t.Errorf("%s: latest message sent at %d, applied up to one sent at %d, want %d and %d", c.what, n.latest.sent,
+						n.applied.sent, c.told, c.fresh)
 				}
 			}
 		})
@@ -715,7 +718,8 @@ func TestPeekEnds(t *testing.T) {
 		t.Errorf("Peek after Stop: %v, want ErrStopped", err)
 	}
 	for range 50 { // nobody may receive it, or it may be left in the channel
-		if index, err := b.StartHash(context.Background(), Range{}); index != 0 || !errors.Is(err, ErrStopped) && !errors.Is(err, ErrUnknown) {
+		if index, err := b.StartHash(context.Background(), Range{}); index != 0 || !errors.Is(err, ErrStopped) &&
+			!errors.Is(err, ErrUnknown) {
 			t.Errorf("StartHash after Stop: entry %d, %v", index, err)
 		}
 	}
@@ -765,8 +769,9 @@ func TestUnneededMembershipChanges(t *testing.T) {
 func TestUnreadableMembershipChange(t *testing.T) {
 	b := startBench(t, fixture{})
 	b.onLoop(func(l *loop) {
-		if err := l.changeConf(&pb.Entry{Index: new(uint64(7)), Data: []byte("what is this")}); err == nil || !strings.HasPrefix(err.Error(),
-			"entry 7: change of membership: ") {
+		if err := l.changeConf(&pb.Entry{Index: new(uint64(7)), Data: []byte("what is this")}); err == nil ||
+			!strings.HasPrefix(err.Error(),
+				"entry 7: change of membership: ") {
 			t.Errorf("the change returned %v", err)
 		}
 	})

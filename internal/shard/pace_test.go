@@ -121,13 +121,14 @@ func TestFasterReplica(t *testing.T) {
 		peers map[uint64]peer
 		want  uint64
 	}{
-		{"slow for just long enough", []time.Duration{slowSave, slowSave, slowSave, slowSave - 1, slowSave - 1}, map[uint64]peer{2: {5, 5 * ms}},
-			2},
+		{"slow for just long enough", []time.Duration{slowSave, slowSave, slowSave, slowSave - 1, slowSave - 1},
+			map[uint64]peer{2: {5, 5 * ms}}, 2},
 		{"slow half of the time", []time.Duration{500 * ms, 500 * ms, 500 * ms, 1, 1, 1}, map[uint64]peer{2: {6, ms}}, 0},
 		{"slow in too few saves", []time.Duration{500 * ms, 500 * ms, 500 * ms, 500 * ms}, map[uint64]peer{2: {4, ms}}, 0},
 		{"ten times as slow as the other", []time.Duration{500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms},
 			map[uint64]peer{2: {6, 50 * ms}}, 2},
-		{"not quite so slow", []time.Duration{500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms}, map[uint64]peer{2: {6, 51 * ms}}, 0},
+		{"not quite so slow", []time.Duration{500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms}, map[uint64]peer{2: {6, 51 * ms}},
+			0},
 		{"the other has half of the entries", []time.Duration{500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms},
 			map[uint64]peer{2: {3, ms}}, 2},
 		{"the other has less", []time.Duration{500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms, 500 * ms}, map[uint64]peer{2: {2, ms}}, 0},
@@ -149,8 +150,10 @@ func TestFasterReplica(t *testing.T) {
 					{Type: pb.MsgApp.Enum(), To: new(id)},
 				}, now-time.Second)
 				p.sent([]*pb.Message{{Type: pb.MsgApp.Enum(), To: new(id), Entries: []*pb.Entry{{Index: new(i + 9)}, entry}}}, now)
-				p.sent([]*pb.Message{{Type: pb.MsgApp.Enum(), To: new(id), Entries: []*pb.Entry{{Index: new(i + 50)}}}}, now) // it waits for the first
-				p.acked(&pb.Message{From: new(id), Index: new(i + 9)}, now)                                                   // not everything yet
+				// it waits for the first
+				p.sent([]*pb.Message{{Type: pb.MsgApp.Enum(), To: new(id), Entries: []*pb.Entry{{Index: new(i + 50)}}}}, now)
+				// not everything yet
+				p.acked(&pb.Message{From: new(id), Index: new(i + 9)}, now)
 				p.acked(&pb.Message{From: new(id), Index: new(i + 10), Reject: new(true)}, now)
 				p.acked(&pb.Message{From: new(id), Index: new(i + 10)}, now+q.took)
 				p.acked(&pb.Message{From: new(id), Index: new(i + 10)}, now+time.Hour) // a repeat: counted once

@@ -96,7 +96,8 @@ func TestTurnsKeepOrder(t *testing.T) {
 		}
 		for owner, calls := range pushed {
 			if fmt.Sprint(calls) != fmt.Sprint(taken[owner]) {
-				t.Fatalf("seed %d: owner %s pushed %d calls, and %d were taken, or in another order", seed, owner, len(calls), len(taken[owner]))
+				t.Fatalf("seed %d: owner %s pushed %d calls, and %d were taken, or in another order", seed, owner,
+					len(calls), len(taken[owner]))
 			}
 		}
 	}

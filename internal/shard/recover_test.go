@@ -102,7 +102,8 @@ func TestRecover(t *testing.T) {
 			return nil
 		})
 		conf := new(pb.ConfState)
-		if err != nil || proto.Unmarshal(at.Conf, conf) != nil || !slices.Equal(conf.Voters, []uint64{5<<32 | 1}) || len(conf.Learners) > 0 {
+		if err != nil || proto.Unmarshal(at.Conf, conf) != nil || !slices.Equal(conf.Voters, []uint64{5<<32 | 1}) ||
+			len(conf.Learners) > 0 {
 			t.Fatalf("Recover left members %v, %v", conf, err)
 		}
 		if at.Index != was+recoveryGap || at.Term != last.Term || at.Time != last.Time {

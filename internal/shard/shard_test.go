@@ -481,7 +481,8 @@ func TestCallsWithoutRoomWaitForTheNextRound(t *testing.T) {
 				seen[at] = true
 			}
 			if took := time.Since(began); len(seen) != cap(indexes) || took > 0 {
-				t.Errorf("without room %s, %d calls took %d rounds and %v, want one round each and no waiting", name, cap(indexes), len(seen), took)
+				t.Errorf("without room %s, %d calls took %d rounds and %v, want one round each and no waiting", name,
+					cap(indexes), len(seen), took)
 			}
 		})
 	}
@@ -707,7 +708,8 @@ func TestUnneededSnapshot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &pb.Message{Type: pb.MsgSnap.Enum(), To: new(uint64(1)), Snapshot: &pb.Snapshot{Metadata: &pb.SnapshotMetadata{Index: new(at.Index)}}}
+	m := &pb.Message{Type: pb.MsgSnap.Enum(), To: new(uint64(1)), Snapshot: &pb.Snapshot{Metadata: &pb.SnapshotMetadata{
+		Index: new(at.Index)}}}
 	if err := b.Receive(t.Context(), m, iotest.ErrReader(errors.New("it was read"))); err != nil {
 		t.Errorf("a snapshot of what the replica has returned %v", err)
 	}

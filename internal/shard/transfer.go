@@ -214,8 +214,8 @@ func (ts *transfers) end(err error) {
 func (ts *transfers) fail(how string) {
 	to := ts.current.to
 	pause := backOff(ts.backoffs, to, ts.l.cfg.Time.Elapsed(), firstBackoff, maxBackoff)
-	ts.l.cfg.Logger.Warn("leadership was not handed over", "shard", ts.l.cfg.ID, "to", ts.l.cfg.Node(to), "replica", ts.l.cfg.replicaName(to),
-		"wanted_because", ts.current.why, "reason", how, "backoff", pause)
+	ts.l.cfg.Logger.Warn("leadership was not handed over", "shard", ts.l.cfg.ID, "to", ts.l.cfg.Node(to), "replica",
+		ts.l.cfg.replicaName(to), "wanted_because", ts.current.why, "reason", how, "backoff", pause)
 	ts.end(fmt.Errorf("%w: to the replica on node %s: %s", ErrNoTransfer, ts.l.cfg.Node(to), how))
 }
 

@@ -92,7 +92,8 @@ func TestNoTransferToUnresponsiveReplica(t *testing.T) {
 				asking.Go(func() {
 					began := time.Now()
 					err := l.shard.Transfer(t.Context(), to.id, "test")
-					if took := time.Since(began); !errors.Is(err, ErrNoTransfer) || !strings.Contains(err.Error(), fmt.Sprintf("node %d", to.num)) ||
+					if took := time.Since(began); !errors.Is(err, ErrNoTransfer) || !strings.Contains(err.Error(),
+						fmt.Sprintf("node %d", to.num)) ||
 						took > time.Second {
 						t.Errorf("Transfer returned after %v with %v, want ErrNoTransfer for node %d within 1 s", took, err, to.num)
 					}
@@ -102,8 +103,8 @@ func TestNoTransferToUnresponsiveReplica(t *testing.T) {
 				if err != nil || gap > 200*time.Millisecond || w.leader() != l {
 					t.Errorf("calls were not answered for %v, errors %v", gap, err)
 				}
-				if said := lines.about("was not handed over"); len(said) != 1 || !strings.Contains(said[0], fmt.Sprintf("to=%d ", to.num)) ||
-					!strings.Contains(said[0], "replica=1.0") {
+				if said := lines.about("was not handed over"); len(said) != 1 ||
+					!strings.Contains(said[0], fmt.Sprintf("to=%d ", to.num)) || !strings.Contains(said[0], "replica=1.0") {
 					t.Errorf("the log has %q, want one line with both nodes", said)
 				}
 				w.heal()
@@ -427,7 +428,8 @@ func TestRefusedTransfers(t *testing.T) {
 		w.change(Change{3, Learner})
 		w.caughtUp(3)
 		l := w.leader()
-		if err := l.shard.Transfer(t.Context(), 3, "test"); !errors.Is(err, ErrNoTransfer) || !strings.Contains(err.Error(), "does not vote") {
+		if err := l.shard.Transfer(t.Context(), 3, "test"); !errors.Is(err, ErrNoTransfer) ||
+			!strings.Contains(err.Error(), "does not vote") {
 			t.Errorf("Transfer to a learner returned %v", err)
 		}
 		st, err := l.shard.Status(t.Context())

@@ -134,7 +134,8 @@ func TestFlushesByBytes(t *testing.T) {
 					time.Sleep(time.Second)
 					now, err := b.state.Durable()
 					if want := []uint64{before.Index, at.Index}[i]; err != nil || now.Index != want {
-						t.Errorf("after another %d bytes the state is flushed up to %d, %v, want %d; restarts: %v", size, now.Index, err, want, restarts)
+						t.Errorf("after another %d bytes the state is flushed up to %d, %v, want %d; restarts: %v", size, now.Index,
+							err, want, restarts)
 					}
 					if restarts {
 						b = startBench(t, fixture{mem: b.stopped(), limits: limits})

@@ -95,8 +95,8 @@ func (x *exchange) checkAttributes(attributes map[string]string, fifo bool, has 
 		}
 	}
 	if attributes[ownKey] != "" && attributes[managedKey] == "true" {
-		return wire.ErrInvalidAttributeName.With("You can use one type of server-side encryption (SSE) at one time. You can either enable KMS " +
-			"SSE or SQS SSE.")
+		return wire.ErrInvalidAttributeName.With("You can use one type of server-side encryption (SSE) at one time. You can " +
+			"either enable KMS SSE or SQS SSE.")
 	}
 	will := func(name string) string {
 		if v, ok := attributes[name]; ok {
@@ -154,7 +154,8 @@ func checkFIFOAttribute(name, value string, values []string, fifo bool) error {
 	case slices.Contains(values, value):
 		return nil
 	case name == "FifoQueue":
-		return wire.ErrInvalidAttributeValue.With("Invalid value for the parameter FifoQueue. Reason: Modifying queue type is not supported.")
+		return wire.ErrInvalidAttributeValue.With("Invalid value for the parameter FifoQueue. Reason: Modifying queue type is " +
+			"not supported.")
 	}
 	return wire.ErrInvalidAttributeValue.With("Invalid value for the parameter %s.", name)
 }
@@ -284,7 +285,8 @@ func getAttributes(x *exchange) error {
 	}
 	names, all := x.in.AttributeNames, slices.Contains(x.in.AttributeNames, "All")
 	if all {
-		names = slices.Concat(slices.Collect(maps.Keys(numbers)), slices.Collect(maps.Keys(texts)), slices.Collect(maps.Keys(fifoOnly)), readOnly)
+		names = slices.Concat(slices.Collect(maps.Keys(numbers)), slices.Collect(maps.Keys(texts)), slices.Collect(maps.Keys(fifoOnly)),
+			readOnly)
 	}
 	values := map[string]string{}
 	counted := slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, "Approximate") })

@@ -53,8 +53,9 @@ func TestAttributesAreCompared(t *testing.T) {
 	}{
 		{"booleans", map[string]string{"FifoQueue": "True", "ContentBasedDeduplication": "TRUE", "SqsManagedSseEnabled": "False"},
 			map[string]string{"FifoQueue": "true", "ContentBasedDeduplication": "true", "SqsManagedSseEnabled": "FALSE"}, "<nil>"},
-		{"another boolean", map[string]string{"FifoQueue": "True", "ContentBasedDeduplication": "True"}, map[string]string{"FifoQueue": "True",
-			"ContentBasedDeduplication": "False"}, "different value for attribute ContentBasedDeduplication"},
+		{"another boolean", map[string]string{"FifoQueue": "True", "ContentBasedDeduplication": "True"},
+			map[string]string{"FifoQueue": "True",
+				"ContentBasedDeduplication": "False"}, "different value for attribute ContentBasedDeduplication"},
 		{"no boolean", nil, map[string]string{"SqsManagedSseEnabled": "yes"}, "Invalid value for the parameter SqsManagedSseEnabled"},
 		{"numbers", map[string]string{"DelaySeconds": "5"}, map[string]string{"DelaySeconds": "05"}, "<nil>"},
 		{"other numbers", map[string]string{"DelaySeconds": "5"}, map[string]string{"DelaySeconds": "50"},
@@ -63,7 +64,8 @@ func TestAttributesAreCompared(t *testing.T) {
 		{"another period", map[string]string{reusePeriod: "300"}, map[string]string{reusePeriod: "301"}, "different value for attribute " +
 			reusePeriod},
 		{"a redrive policy", map[string]string{"RedrivePolicy": fmt.Sprintf(policy, "3")},
-			map[string]string{"RedrivePolicy": ` {"maxReceiveCount":"3", "deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:a:b"}`}, "<nil>"},
+			map[string]string{"RedrivePolicy": ` {"maxReceiveCount":"3", "deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:a:b"}`},
+			"<nil>"},
 		{"another redrive policy", map[string]string{"RedrivePolicy": fmt.Sprintf(policy, "3")},
 			map[string]string{"RedrivePolicy": fmt.Sprintf(policy, "4")}, "different value for attribute RedrivePolicy"},
 		{"a policy", map[string]string{"Policy": `{"a":1,"b":[2]}`}, map[string]string{"Policy": `{"b": [2], "a": 1}`}, "<nil>"},
@@ -76,8 +78,9 @@ func TestAttributesAreCompared(t *testing.T) {
 			"You can use one type of server-side encryption (SSE) at one time."},
 		{"a target that is no ARN", nil, map[string]string{"RedrivePolicy": `{"deadLetterTargetArn":"dummy","maxReceiveCount":3}`},
 			"Reason: Invalid value for deadLetterTargetArn."},
-		{"a target that is missing", nil, map[string]string{"RedrivePolicy": `{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:gone",` +
-			`"maxReceiveCount":3}`}, "Reason: Dead letter target does not exist."},
+		{"a target that is missing", nil, map[string]string{
+			"RedrivePolicy": `{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:gone",` +
+				`"maxReceiveCount":3}`}, "Reason: Dead letter target does not exist."},
 		{"who may redrive", map[string]string{"RedriveAllowPolicy": `{"redrivePermission":"denyAll"}`},
 			map[string]string{"RedriveAllowPolicy": `{ "redrivePermission" : "denyAll" }`}, "<nil>"},
 	} {
@@ -111,7 +114,8 @@ func TestAttributesAreCompared(t *testing.T) {
 
 // A change of attributes takes the same words as a new queue.
 func TestAttributesAreSet(t *testing.T) {
-	core := &named{queues: map[string]task.QueueConfig{"q": {Version: 1, Annotations: map[string]string{noteAttribute + reusePeriod: "600"}}}}
+	core := &named{queues: map[string]task.QueueConfig{"q": {Version: 1, Annotations: map[string]string{noteAttribute +
+		reusePeriod: "600"}}}}
 	x := &exchange{Handler: New(Config{Core: core}), ctx: t.Context(), r: httptest.NewRequest("POST", "http://pawl/", nil),
 		in: &wire.Input{QueueURL: "q", Attributes: map[string]string{"SqsManagedSseEnabled": "False", reusePeriod: "300"}}}
 	if err := setAttributes(x); err != nil {

@@ -221,7 +221,8 @@ func newRecorder(id task.ID) *recorder {
 	c := &recorder{queues: map[string]queues.Queue{}, claimed: []broker.Claimed{received(2), received(4)}}
 	const redrives = `{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:dead","maxReceiveCount":3}`
 	for name, attributes := range map[string]map[string]string{
-		"mail":       {"DelaySeconds": "3", "MessageRetentionPeriod": "120", "ReceiveMessageWaitTimeSeconds": "4", "RedrivePolicy": redrives},
+		"mail": {"DelaySeconds": "3", "MessageRetentionPeriod": "120", "ReceiveMessageWaitTimeSeconds": "4",
+			"RedrivePolicy": redrives},
 		"other":      {"RedrivePolicy": redrives, "Policy": `{"Version":"2008-10-17","Statement":[{"Sid":"l"},{"Sid":"k"}]}`},
 		"dead":       {},
 		"mail.fifo":  {"FifoQueue": "true", "ContentBasedDeduplication": "true"},
@@ -234,7 +235,8 @@ func newRecorder(id task.ID) *recorder {
 		if name == "group.fifo" {
 			notes[notePurged] = "946684800"
 		}
-		config := task.QueueConfig{Version: 3, Annotations: notes, CreatedAt: time.Unix(1e9, 0), Settings: task.Settings{Lease: 50 * time.Second}}
+		config := task.QueueConfig{Version: 3, Annotations: notes, CreatedAt: time.Unix(1e9, 0),
+			Settings: task.Settings{Lease: 50 * time.Second}}
 		c.queues[name] = queues.Queue{Name: name, Config: config}
 	}
 	move := &broker.Operation{ID: id, Spec: broker.OperationSpec{Action: task.Move, Request: task.ID([]byte("sqmmmmmmmmmmm\x00\x00\x01")),

@@ -41,8 +41,8 @@ func checkFIFOName(name string, fifo bool) error {
 	case name == "":
 		return wire.Missing("QueueName")
 	case fifo && (!strings.HasSuffix(name, fifoSuffix) || !nameForm.MatchString(strings.TrimSuffix(name, fifoSuffix)) || len(name) > 80):
-		return wire.ErrInvalidParameterValue.With("The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, " +
-			"must end with .fifo suffix and be 1 to 80 in length.")
+		return wire.ErrInvalidParameterValue.With("The name of a FIFO queue can only include alphanumeric characters, hyphens, or " +
+			"underscores, must end with .fifo suffix and be 1 to 80 in length.")
 	case !fifo && !nameForm.MatchString(name):
 		return wire.ErrInvalidParameterValue.With("Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length")
 	}
@@ -60,7 +60,8 @@ func checkID(name, id string) error {
 }
 
 func badID(name, id string) error {
-	return wire.BadValue(task.Cut(id, maxQuoted), name, name+" can only include alphanumeric and punctuation characters. 1 to 128 in length.")
+	return wire.BadValue(task.Cut(id, maxQuoted), name,
+		name+" can only include alphanumeric and punctuation characters. 1 to 128 in length.")
 }
 
 // maxQuoted bounds how much of an ID an error repeats, in bytes.
@@ -97,8 +98,8 @@ func (o *outgoing) lacks(c *task.QueueConfig) *wire.Error {
 	case o.group == "":
 		return wire.Missing("MessageGroupId")
 	case o.dedup == "" && attributeOf(c, "ContentBasedDeduplication") != "true":
-		return wire.ErrInvalidParameterValue.With("The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId " +
-			"provided explicitly")
+		return wire.ErrInvalidParameterValue.With("The queue should either have ContentBasedDeduplication enabled or " +
+			"MessageDeduplicationId provided explicitly")
 	}
 	return nil
 }
@@ -192,7 +193,8 @@ func (x *exchange) hideAgain(got []broker.Claimed, lease time.Duration) {
 	var calls []broker.Settle
 	for i := range got {
 		if got[i].Exec.Claim.Repeated {
-			calls = append(calls, broker.Settle{Verb: broker.Extend, Hold: holdOf(&got[i]), Extend: broker.Extension{Lease: lease, Exact: true}})
+			calls = append(calls, broker.Settle{Verb: broker.Extend, Hold: holdOf(&got[i]),
+				Extend: broker.Extension{Lease: lease, Exact: true}})
 		}
 	}
 	if len(calls) > 0 {

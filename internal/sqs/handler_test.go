@@ -68,7 +68,8 @@ func (c *oneQueue) Purge(ctx context.Context, _ queues.Queue) error {
 // A failed purge may be retried immediately. After a successful one, another is refused for a minute.
 func TestFailedPurgeIsNotRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		core := &oneQueue{q: queues.Queue{Name: "mail", Config: task.QueueConfig{Version: 1, Annotations: map[string]string{"kept": "yes"}}}}
+		core := &oneQueue{q: queues.Queue{Name: "mail", Config: task.QueueConfig{Version: 1,
+			Annotations: map[string]string{"kept": "yes"}}}}
 		purge := func(ctx context.Context) error {
 			r := httptest.NewRequestWithContext(ctx, "POST", "http://pawl/", nil)
 			return purgeQueue(&exchange{Handler: New(Config{Core: core}), ctx: ctx, r: r,
@@ -127,11 +128,13 @@ func TestRefusedChangesWriteNothing(t *testing.T) {
 		in    wire.Input
 		want  string
 	}{
-		"another tag":         {tags, tagQueue, wire.Input{Tags: map[string]string{"a": "b"}}, "Too many tags"},
-		"a label again":       {map[string]string{noteAttribute + "Policy": string(granted)}, addPermission, permission, "Already exists"},
-		"another permission":  {map[string]string{noteAttribute + "Policy": string(granted)}, addPermission, other, "statements were found"},
-		"an unknown label":    {nil, removePermission, permission, "can't find label"},
-		"a policy of its own": {map[string]string{noteAttribute + "Policy": "mine"}, addPermission, permission, "can not be changed by labels"},
+		"another tag":   {tags, tagQueue, wire.Input{Tags: map[string]string{"a": "b"}}, "Too many tags"},
+		"a label again": {map[string]string{noteAttribute + "Policy": string(granted)}, addPermission, permission, "Already exists"},
+		"another permission": {map[string]string{noteAttribute + "Policy": string(granted)}, addPermission, other,
+			"statements were found"},
+		"an unknown label": {nil, removePermission, permission, "can't find label"},
+		"a policy of its own": {map[string]string{noteAttribute + "Policy": "mine"}, addPermission, permission,
+			"can not be changed by labels"},
 		"other attributes": {nil, createQueue, wire.Input{QueueName: "mail", Attributes: map[string]string{"DelaySeconds": "7"}},
 			"already exists with the same name"},
 		"a purge after a purge": {map[string]string{notePurged: strconv.FormatInt(time.Now().Unix(), 10)}, purgeQueue, wire.Input{},
@@ -139,7 +142,8 @@ func TestRefusedChangesWriteNothing(t *testing.T) {
 	} {
 		core := &oneQueue{q: queues.Queue{Name: "mail", Config: task.QueueConfig{Version: 1, Annotations: c.notes}}}
 		c.in.QueueURL = "http://pawl/000000000000/mail"
-		err := c.do(&exchange{Handler: New(Config{Core: core}), ctx: t.Context(), r: httptest.NewRequest("POST", "http://pawl/", nil), in: &c.in})
+		err := c.do(&exchange{Handler: New(Config{Core: core}), ctx: t.Context(), r: httptest.NewRequest("POST", "http://pawl/", nil),
+			in: &c.in})
 		if err == nil || !strings.Contains(err.Error(), c.want) || core.wrote != 0 {
 			t.Errorf("%s: %v, want %q; %d writes", name, err, c.want, core.wrote)
 		}
@@ -205,7 +209,8 @@ func TestTooLargeRequests(t *testing.T) {
 	}{
 		{maxBody + 1, maxBody + 1, 0, nil}, {maxBody, maxBody, maxBody, []int64{2 * maxBody}},
 		{-1, maxBody + 9, maxBody + 1, []int64{2 * maxBody}}, {-1, maxBody, maxBody, []int64{2 * maxBody}},
-		{-1, contract.SmallMessage, contract.SmallMessage, []int64{2 * maxBody}}, {-1, contract.SmallMessage - 1, contract.SmallMessage - 1, nil},
+		{-1, contract.SmallMessage, contract.SmallMessage, []int64{2 * maxBody}}, {-1, contract.SmallMessage - 1, contract.SmallMessage - 1,
+			nil},
 		{-1, 0, 0, nil}, {contract.SmallMessage, contract.SmallMessage, contract.SmallMessage, nil},
 	} {
 		core, body := &reserving{}, &zeros{left: c.has}
@@ -213,8 +218,8 @@ func TestTooLargeRequests(t *testing.T) {
 		r.ContentLength = c.announced
 		got, err := (&exchange{Handler: New(Config{Core: core}), ctx: t.Context(), r: r}).body()
 		if read := c.has - body.left; read != c.read || !slices.Equal(core.reserved, c.reserved) {
-			t.Errorf("%d bytes, announced as %d: %d bytes were read and %v reserved, want %d and %v", c.has, c.announced, read, core.reserved,
-				c.read, c.reserved)
+			t.Errorf("%d bytes, announced as %d: %d bytes were read and %v reserved, want %d and %v", c.has, c.announced,
+				read, core.reserved, c.read, c.reserved)
 		}
 		e, refused := errors.AsType[*wire.Error](err)
 		if large := c.has > maxBody; refused != large ||
@@ -335,7 +340,8 @@ func TestRefusedBodiesAreRead(t *testing.T) {
 		r.ContentLength = c.announced
 		h.Serve(w, r, c.why)
 		if w.Code != c.code || body.left != c.left {
-			t.Errorf("%s: answered with %d %s, and %d bytes were left unread, want %d and %d", what, w.Code, w.Body, body.left, c.code, c.left)
+			t.Errorf("%s: answered with %d %s, and %d bytes were left unread, want %d and %d", what, w.Code, w.Body,
+				body.left, c.code, c.left)
 		}
 	}
 }

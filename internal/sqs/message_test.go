@@ -64,7 +64,8 @@ func TestFullMessages(t *testing.T) {
 			continue
 		}
 		got, gotAttributes := bodyOf(core.got.Payload, core.got.ContentType, core.got.Headers)
-		if got != body || len(attributes) > 0 && !reflect.DeepEqual(gotAttributes, attributes) || len(attributes) == 0 && len(gotAttributes) > 0 {
+		if got != body || len(attributes) > 0 && !reflect.DeepEqual(gotAttributes, attributes) || len(attributes) == 0 &&
+			len(gotAttributes) > 0 {
 			t.Errorf("%s: a message of %d bytes is received with %d, and attributes %.200v", name, len(body), len(got), gotAttributes)
 		}
 		x.in.Body += "e"

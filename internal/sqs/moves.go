@@ -212,8 +212,8 @@ func startMove(x *exchange) error {
 		return err
 	}
 	if slices.ContainsFunc(moves, func(m *move) bool { return !slices.Contains(moveEnds, m.status()) }) {
-		return wire.ErrInvalidParameterValue.With("There is already a task running. Only one active task is allowed for a source queue arn at " +
-			"a given time.")
+		return wire.ErrInvalidParameterValue.With("There is already a task running. Only one active task is allowed for a source " +
+			"queue arn at a given time.")
 	}
 	id := newMoveID()
 	for i := range specs {

@@ -78,8 +78,8 @@ func TestFailedMoves(t *testing.T) {
 		core.queues = map[string]task.QueueConfig{"dead": {Version: 1}, "to": {Version: 1}}
 		x := &exchange{Handler: New(Config{Core: core}), ctx: t.Context(), r: httptest.NewRequest("POST", "http://pawl/", nil),
 			in: &wire.Input{SourceARN: "arn:aws:sqs:us-east-1:000000000000:dead"}}
-		if err := listMoves(x); err != nil || len(x.out.Moves) != 1 || x.out.Moves[0].Failure != want || x.out.Moves[0].Status != "FAILED" ||
-			x.out.Moves[0].Handle != "" {
+		if err := listMoves(x); err != nil || len(x.out.Moves) != 1 || x.out.Moves[0].Failure != want ||
+			x.out.Moves[0].Status != "FAILED" || x.out.Moves[0].Handle != "" {
 			t.Errorf("to %s: %+v, %v, want %s", to, x.out.Moves, err, want)
 		}
 	}

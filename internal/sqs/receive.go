@@ -148,7 +148,8 @@ func (x *exchange) redrive(q *queues.Queue, p redrive, got []broker.Claimed) (le
 		}
 		// If this fails, the message is received once more, and moved then.
 		x.Core.Settle(x.ctx, []broker.Settle{{Verb: broker.Fail, Hold: holdOf(c), Fail: broker.Failing{Action: broker.FailDiscard,
-			Failure: broker.Failure{Type: "redrive", Message: "received " + strconv.FormatUint(claims-1, 10) + " times: moved to " + name}}}})
+			Failure: broker.Failure{Type: "redrive", Message: "received " + strconv.FormatUint(claims-1, 10) + " times: moved to " +
+				name}}}})
 	}
 	return left, nil
 }

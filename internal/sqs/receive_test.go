@@ -173,11 +173,13 @@ func TestHandlesOfOtherQueues(t *testing.T) {
 					receipt string
 					settled int
 				}{{own, 1}, {other, 0}} {
-					core := &settling{oneQueue: oneQueue{q: queues.Queue{Name: "mail", Config: task.QueueConfig{Version: 1, Annotations: map[string]string{
-						noteAttribute + "FifoQueue": fifo}}}}}
+					core := &settling{oneQueue: oneQueue{q: queues.Queue{Name: "mail", Config: task.QueueConfig{Version: 1,
+						Annotations: map[string]string{
+							noteAttribute + "FifoQueue": fifo}}}}}
 					in := &wire.Input{QueueURL: "http://pawl/000000000000/mail", ReceiptHandle: c.receipt, Visibility: seconds,
 						Entries: []wire.Entry{{ID: "a", ReceiptHandle: c.receipt, Visibility: seconds}}}
-					x := &exchange{Handler: New(Config{Core: core}), ctx: t.Context(), r: httptest.NewRequest("POST", "http://pawl/", nil), in: in}
+					x := &exchange{Handler: New(Config{Core: core}), ctx: t.Context(), r: httptest.NewRequest("POST", "http://pawl/", nil),
+						in: in}
 					err := do(x)
 					if refused := err != nil || len(x.out.Failed) > 0; refused != (c.settled == 0) || len(core.settled) != c.settled {
 						t.Errorf("%s: settled are %v, want %d; %v, %v", name, core.settled, c.settled, err, x.out.Failed)
@@ -198,7 +200,8 @@ func TestLateDeletesInFIFOQueues(t *testing.T) {
 			task.Discarded: false, task.Cancelled: false, task.Dead: false} {
 			err := expired(&task.Error{Code: task.CodeStaleClaim, Reason: reason, State: state}, "handle")
 			if got := errorShown(err); (got != "<nil>") != refused || refused &&
-				got != "InvalidParameterValue: Value handle for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired." {
+				got != "InvalidParameterValue: Value handle for parameter ReceiptHandle is invalid. Reason: The receipt handle "+
+					"has expired." {
 				t.Errorf("%s, the message is %s: %s", reason, state, got)
 			}
 		}

@@ -192,11 +192,12 @@ func (o *outgoing) check(q *queues.Queue) error {
 		if o.inBatch {
 			verdict = "cannot be validated"
 		}
-		return wire.ErrInvalidParameterValue.With("One or more parameters %s. Reason: Message must be shorter than %d bytes.", verdict, most)
+		return wire.ErrInvalidParameterValue.With("One or more parameters %s. Reason: Message must be shorter than %d bytes.", verdict,
+			most)
 	}
 	if !isText([]byte(o.body)) {
-		return wire.ErrInvalidMessageContents.With("Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to #xD7FF | " +
-			"#xE000 to #xFFFD | #x10000 to #x10FFFF")
+		return wire.ErrInvalidMessageContents.With("Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 " +
+			"to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF")
 	}
 	if o.delay != nil && (*o.delay < 0 || *o.delay > 900) {
 		return wire.BadValue(*o.delay, "DelaySeconds", "DelaySeconds must be >= 0 and <= 900.")
@@ -228,7 +229,8 @@ func checkSystem(all map[string]wire.Attribute) error {
 			return wire.ErrInvalidParameterValue.With("Message system attribute name '%s' is invalid.", task.Cut(name, 100))
 		}
 		if a.DataType != "String" || a.StringValue == nil || len(*a.StringValue) > maxTraceHeader || !isText([]byte(*a.StringValue)) {
-			return wire.ErrInvalidParameterValue.With("Message system attribute '%s' must be a String of at most %d bytes.", name, maxTraceHeader)
+			return wire.ErrInvalidParameterValue.With("Message system attribute '%s' must be a String of at most %d bytes.",
+				name, maxTraceHeader)
 		}
 	}
 	return nil
@@ -241,7 +243,8 @@ var attributeName = regexp.MustCompile(`^[\p{L}\p{N}_.-]{1,256}$`)
 // checkAttributes rejects invalid message attributes.
 func checkAttributes(all map[string]wire.Attribute) error {
 	if len(all) > maxAttributes {
-		return wire.ErrInvalidParameterValue.With("Number of message attributes [%d] exceeds the allowed maximum [%d].", len(all), maxAttributes)
+		return wire.ErrInvalidParameterValue.With("Number of message attributes [%d] exceeds the allowed maximum [%d].",
+			len(all), maxAttributes)
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		a := all[name]
@@ -263,8 +266,8 @@ func checkAttributeValue(name string, a *wire.Attribute) error {
 	case a.DataType == "":
 		return wire.ErrInvalidParameterValue.With("The message attribute '%s' must contain message attribute type.", name)
 	case kind != "String" && kind != "Number" && kind != "Binary":
-		return wire.ErrInvalidParameterValue.With("The message attribute '%s' has an invalid message attribute type, the set of supported type "+
-			"prefixes is Binary, Number, and String.", name)
+		return wire.ErrInvalidParameterValue.With("The message attribute '%s' has an invalid message attribute type, the set of "+
+			"supported type prefixes is Binary, Number, and String.", name)
 	case len(a.StringList) > 0 || len(a.BinaryList) > 0:
 		return wire.ErrUnsupportedOperation.With("Message attribute list values in SendMessage operation are not supported.")
 	case strings.ContainsFunc(a.DataType, unicode.IsControl) || !utf8.ValidString(a.DataType):

@@ -107,7 +107,8 @@ func TestBatchesToFIFOQueues(t *testing.T) {
 		"no group": {wire.Entry{ID: "2", Body: "b", DeduplicationID: new("e")},
 			"InvalidParameterValue: The request must contain the parameter MessageGroupId."},
 		"no deduplication ID": {wire.Entry{ID: "2", Body: "b", GroupID: new("g")},
-			"InvalidParameterValue: The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly"},
+			"InvalidParameterValue: The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId " +
+				"provided explicitly"},
 		"a delay":        {wire.Entry{ID: "2", Body: "b", GroupID: new("g"), DeduplicationID: new("e"), DelaySeconds: new(2)}, "<nil>"},
 		"nothing":        {wire.Entry{ID: "2", GroupID: new("g"), DeduplicationID: new("e")}, "<nil>"},
 		"an empty group": {wire.Entry{ID: "2", Body: "b", GroupID: new(""), DeduplicationID: new("e")}, "<nil>"},
@@ -125,8 +126,8 @@ func TestBatchesToFIFOQueues(t *testing.T) {
 				sent, failed = 0, 0
 			}
 			if len(x.out.Successful) != sent || len(x.out.Failed) != failed || (core.got.Queue != "") != (sent > 0) {
-				t.Errorf("%s: %d messages were sent and %d failed, want %d and %d; enqueued is %+v", what, len(x.out.Successful), len(x.out.Failed),
-					sent, failed, core.got)
+				t.Errorf("%s: %d messages were sent and %d failed, want %d and %d; enqueued is %+v", what, len(x.out.Successful),
+					len(x.out.Failed), sent, failed, core.got)
 			}
 		}
 	}
@@ -135,7 +136,8 @@ func TestBatchesToFIFOQueues(t *testing.T) {
 // In a FIFO queue the delay is the queue's, also for a message whose own delay is 0.
 func TestDelays(t *testing.T) {
 	for _, fifo := range []bool{false, true} {
-		q := queues.Queue{Name: "a", Config: task.QueueConfig{Version: 1, Annotations: map[string]string{noteAttribute + "DelaySeconds": "5"}}}
+		q := queues.Queue{Name: "a", Config: task.QueueConfig{Version: 1, Annotations: map[string]string{noteAttribute +
+			"DelaySeconds": "5"}}}
 		if fifo {
 			q = fifoQueue(map[string]string{"DelaySeconds": "5"})
 		}
@@ -176,18 +178,19 @@ func TestTraces(t *testing.T) {
 			core.q = queues.Queue{Config: task.QueueConfig{Version: 1}}
 			r := httptest.NewRequest("POST", "http://pawl/", nil)
 			r.Header.Set("X-Amzn-Trace-Id", c.header)
-			x := &exchange{Handler: New(Config{Core: core}), ctx: t.Context(), r: r, in: &wire.Input{QueueURL: "a", Body: "b", SystemAttrs: c.system,
-				Entries: []wire.Entry{{ID: "1", Body: "b", SystemAttrs: c.system}}}}
+			x := &exchange{Handler: New(Config{Core: core}), ctx: t.Context(), r: r, in: &wire.Input{QueueURL: "a", Body: "b",
+				SystemAttrs: c.system, Entries: []wire.Entry{{ID: "1", Body: "b", SystemAttrs: c.system}}}}
 			do := send
 			if batch {
 				do = sendBatch
 			}
 			if err := do(x); err != nil || core.got.Headers[headerTrace] != c.want {
-				t.Errorf("header %.20q, attribute %v: the trace is %.20q, %v, want %.20q", c.header, c.system, core.got.Headers[headerTrace], err,
-					c.want)
+				t.Errorf("header %.20q, attribute %v: the trace is %.20q, %v, want %.20q", c.header, c.system,
+					core.got.Headers[headerTrace], err, c.want)
 			}
 			if !batch && (x.out.Sent.MD5OfSystemAttributes != "") != (c.system != nil) {
-				t.Errorf("header %.20q, attribute %v: the checksum of system attributes is %q", c.header, c.system, x.out.Sent.MD5OfSystemAttributes)
+				t.Errorf("header %.20q, attribute %v: the checksum of system attributes is %q", c.header, c.system,
+					x.out.Sent.MD5OfSystemAttributes)
 			}
 		}
 	}
@@ -244,7 +247,8 @@ func TestDeduplicationScopeChanges(t *testing.T) {
 		time.Sleep(time.Minute)
 		after := keys(&q)
 		time.Sleep(5 * time.Minute)
-		if last := keys(&q); after[1] != before[0] || after[0] == before[0] || before[1] != "" || last != [2]string{after[0]} || inParts != last {
+		if last := keys(&q); after[1] != before[0] || after[0] == before[0] || before[1] != "" || last != [2]string{after[0]} ||
+			inParts != last {
 			t.Errorf("keys %q, then %q, then %q; in several shards %q", before, after, last, inParts)
 		}
 	})

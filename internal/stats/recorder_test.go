@@ -42,7 +42,8 @@ func TestReport(t *testing.T) {
 	}{{"mail", Minutes2, 120, 5}, {"mail", Minutes5, 30, 5}, {"mail", Hour, 360, 5}, {"mail", Day, 288, 5}, {"video", Hour, 360, 5},
 		{"", Hour, 360, 10}, {"none", Hour, 360, 0}} {
 		r := b.Report(now, Queue{"default", c.queue}, c.window)
-		if sum := r.Total(); len(r.Rates) != c.steps || sum.Enqueued != c.total || sum.Succeeded != c.total || r.Wait.Count() != uint64(c.total) {
+		if sum := r.Total(); len(r.Rates) != c.steps || sum.Enqueued != c.total || sum.Succeeded != c.total ||
+			r.Wait.Count() != uint64(c.total) {
 			t.Errorf("%q over %v: %d steps, %+v, %d waits; want %d steps and %d tasks", c.queue, time.Duration(c.window), len(r.Rates), sum,
 				r.Wait.Count(), c.steps, c.total)
 		}
@@ -252,7 +253,8 @@ func TestSave(t *testing.T) {
 // A queue or namespace that was removed has no figures, neither in memory nor in what is saved, and a later one of its
 // name has none of them.
 func TestRemovedQueuesHaveNoFigures(t *testing.T) {
-	exist, known := map[Queue]int64{{"default", ""}: 1, {"default", "q"}: 5, {"default", "kept"}: 6, {"team", ""}: 7, {"team", "q"}: 8}, true
+	exist, known := map[Queue]int64{{"default", ""}: 1, {"default", "q"}: 5, {"default", "kept"}: 6, {"team", ""}: 7, {"team", "q"}: 8},
+		true
 	born := func(q Queue) (int64, bool) { return exist[q], known }
 	b, now := New(dawn), dawn
 	b.Born = born
@@ -286,8 +288,10 @@ func TestRemovedQueuesHaveNoFigures(t *testing.T) {
 					total = int(t.Types[0].Counts[Enqueued])
 				}
 			})
-			text += fmt.Sprint(enqueued(q), len(b.Report(now, q, Hour).Failing), b.Briefs(now, q.Namespace, []string{q.Name})[0].Rates.Enqueued,
-				len(types.Counts), len(briefs[0].Last.Error) > 0, report.Total().Enqueued, len(b.TypeQueues(q.Namespace, "t", func(queue string) bool {
+			text += fmt.Sprint(enqueued(q), len(b.Report(now, q, Hour).Failing), b.Briefs(now, q.Namespace,
+				[]string{q.Name})[0].Rates.Enqueued,
+				len(types.Counts), len(briefs[0].Last.Error) > 0, report.Total().Enqueued,
+				len(b.TypeQueues(q.Namespace, "t", func(queue string) bool {
 					return queue == q.Name
 				})), trend, total, "; ")
 		}

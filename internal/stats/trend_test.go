@@ -27,8 +27,8 @@ func TestTrend(t *testing.T) {
 		event(c.steps, Replayed)
 		got := b.Trends(begin.Add(time.Duration(c.steps)*c.step+c.step-time.Second), "n", []string{"q", "none"}, c.window)
 		if c.window.TrendStep() != c.step || len(got[0].Steps) != c.steps || len(got[1].Steps) != c.steps {
-			t.Fatalf("%v: %d and %d steps of %v, want %d of %v", time.Duration(c.window), len(got[0].Steps), len(got[1].Steps), c.window.TrendStep(),
-				c.steps, c.step)
+			t.Fatalf("%v: %d and %d steps of %v, want %d of %v", time.Duration(c.window), len(got[0].Steps), len(got[1].Steps),
+				c.window.TrendStep(), c.steps, c.step)
 		}
 		want := make([]Flow, c.steps) // the first is too old
 		want[0], want[1], want[c.steps-1] = Flow{In: 1, Failed: 1}, Flow{Out: 2, Failed: 1, Succeeded: 1, Poisoned: 1}, Flow{In: 1}

@@ -13,7 +13,9 @@ import (
 func anyQueue(string) bool { return true }
 
 func (r *Recorder) typed(now time.Time, typ string, w Window, queue string) TypeReport {
-	return r.TypeReport(now, TypeQuery{Namespace: "default", Type: typ, Window: w}, func(q string) bool { return queue == "" || q == queue })
+	return r.TypeReport(now, TypeQuery{Namespace: "default", Type: typ, Window: w}, func(q string) bool {
+		return queue == "" || q == queue
+	})
 }
 
 // runs counts n tasks of a type that were enqueued, waited, ran for the given time and succeeded or failed.
@@ -137,8 +139,8 @@ func TestTypesOfNodesAddUp(t *testing.T) {
 			b = two
 		}
 		for _, b := range []*Recorder{b, both} {
-			b.runs(now, fmt.Sprintf("q%d", i%2), fmt.Sprintf("t%d", i%2), 1, time.Duration(i)*time.Millisecond, time.Duration(i)*time.Second,
-				Counter(int(Succeeded)+i%2))
+			b.runs(now, fmt.Sprintf("q%d", i%2), fmt.Sprintf("t%d", i%2), 1, time.Duration(i)*time.Millisecond,
+				time.Duration(i)*time.Second, Counter(int(Succeeded)+i%2))
 		}
 	}
 	for _, w := range []Window{Minutes5, Hour, Day} {
@@ -199,8 +201,9 @@ func TestPeriodsAroundATime(t *testing.T) {
 		ago, length   time.Duration // 0: nothing is reported
 		before, after uint32        // runs in them: one in each minute before, two in each after
 	}{
-		{30 * time.Second, 0, 0, 0}, {10*time.Minute + 30*time.Second, 10 * time.Minute, 10, 20}, {29 * time.Minute, 28 * time.Minute, 28, 56},
-		{45 * time.Minute, 30 * time.Minute, 30, 60}, {5 * time.Hour, time.Hour, 60, 120}, {25 * time.Hour, 0, 0, 0}, {-time.Minute, 0, 0, 0},
+		{30 * time.Second, 0, 0, 0}, {10*time.Minute + 30*time.Second, 10 * time.Minute, 10, 20},
+		{29 * time.Minute, 28 * time.Minute, 28, 56}, {45 * time.Minute, 30 * time.Minute, 30, 60}, {5 * time.Hour, time.Hour, 60, 120},
+		{25 * time.Hour, 0, 0, 0}, {-time.Minute, 0, 0, 0},
 	} {
 		b, now := New(dawn), dawn.Add(26*time.Hour)
 		deploy := now.Add(-c.ago)

@@ -126,7 +126,8 @@ func (w *shelf) play(what string, change func(files map[string][]byte)) outcome 
 	at := int(s.Applied().Index) // #nosec G115 -- a few
 	if err == nil {
 		if got != w.rows[at] {
-			w.t.Errorf("%s: at entry %d the state has %d bytes of rows, want %d, and no error was reported", what, at, len(got), len(w.rows[at]))
+			w.t.Errorf("%s: at entry %d the state has %d bytes of rows, want %d, and no error was reported", what, at,
+				len(got), len(w.rows[at]))
 		}
 		err = s.db.Compact(w.t.Context(), []byte{0}, []byte{0xff, 0xff}, false)
 	}
@@ -178,11 +179,12 @@ func TestFlippedBitIsNoticed(t *testing.T) {
 		for at := 0; at < len(content); at += stride {
 			at, bit := min(at+flips%64, len(content)-1), flips%8
 			flips++
-			outcomes[w.play(fmt.Sprintf("bit %d of byte %d of %d in %q flipped", bit, at, len(content), name), func(files map[string][]byte) {
-				spoilt := slices.Clone(content)
-				spoilt[at] ^= 1 << bit
-				files[name] = spoilt
-			})]++
+			outcomes[w.play(fmt.Sprintf("bit %d of byte %d of %d in %q flipped", bit, at, len(content), name),
+				func(files map[string][]byte) {
+					spoilt := slices.Clone(content)
+					spoilt[at] ^= 1 << bit
+					files[name] = spoilt
+				})]++
 		}
 		kinds[name] = outcomes
 	}
@@ -191,7 +193,8 @@ func TestFlippedBitIsNoticed(t *testing.T) {
 		if strings.HasSuffix(name, ".sst") && kinds[name][unnoticed] > 3 { // in its footer, which is redundant
 			t.Errorf("%q: %d flipped bits had the effects %v, too many unnoticed", name, len(w.files[name])/stride, kinds[name])
 		}
-		if f := kinds[name]; strings.HasPrefix(name, "OPTIONS-") && f[older]+f[stopped] > 0 { // Pebble checks some of it when it opens the store
+		// Pebble checks some of it when it opens the store
+		if f := kinds[name]; strings.HasPrefix(name, "OPTIONS-") && f[older]+f[stopped] > 0 {
 			t.Errorf("%q, which holds no data, had the effects %v", name, kinds[name])
 		}
 	}
@@ -203,7 +206,9 @@ func TestLostFileIsNoticed(t *testing.T) {
 	for name, content := range w.files {
 		t.Log(name, "missing:", w.play(fmt.Sprintf("%q is missing", name), func(files map[string][]byte) { delete(files, name) }))
 		for n := 0; n < len(content); n += max(1, len(content)/20) {
-			w.play(fmt.Sprintf("%q is cut to %d of %d bytes", name, n, len(content)), func(files map[string][]byte) { files[name] = content[:n] })
+			w.play(fmt.Sprintf("%q is cut to %d of %d bytes", name, n, len(content)), func(files map[string][]byte) {
+				files[name] = content[:n]
+			})
 		}
 	}
 	if f := w.play("all are missing", func(files map[string][]byte) { clear(files) }); f != refused {
@@ -416,7 +421,8 @@ func TestDiskErrorIsNotDamage(t *testing.T) {
 	}))
 	cfg := Config{Dir: "state", FS: failing, Identity: me}
 	broken.Store(true)
-	if _, err := Open(cfg); !errors.Is(err, syscall.EIO) || errors.Is(err, ondisk.ErrDamaged) || strings.Count(err.Error(), "state in") != 1 {
+	if _, err := Open(cfg); !errors.Is(err, syscall.EIO) || errors.Is(err, ondisk.ErrDamaged) ||
+		strings.Count(err.Error(), "state in") != 1 {
 		t.Errorf("Open: %v, want EIO", err)
 	}
 	broken.Store(false)

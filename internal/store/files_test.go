@@ -195,7 +195,8 @@ func TestImagesByHand(t *testing.T) {
 	}
 	for n, want := range map[uint32]string{maxBlock: "it is truncated", maxBlock + 1: "at most"} {
 		frame := []byte{blockRows, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}
-		if _, _, err := (&imageReader{r: bytes.NewReader(frame)}).block(); !errors.Is(err, ErrImage) || !strings.Contains(err.Error(), want) {
+		if _, _, err := (&imageReader{r: bytes.NewReader(frame)}).block(); !errors.Is(err, ErrImage) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("a block of %d bytes: %v", n, err)
 		}
 	}
@@ -378,8 +379,9 @@ func TestOpenErrors(t *testing.T) {
 	if err := errors.Join(s.db.Set(identityKey, []byte("\x02..."), pebble.NoSync), s.db.Flush(), s.db.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(Config{Dir: "state", FS: mem, Identity: me}); err == nil || errors.Is(err, ErrIdentity) || !strings.Contains(err.Error(),
-		"unknown format") {
+	if _, err := Open(Config{Dir: "state", FS: mem, Identity: me}); err == nil || errors.Is(err, ErrIdentity) ||
+		!strings.Contains(err.Error(),
+			"unknown format") {
 		t.Errorf("Open with an identity of an unknown format: %v", err)
 	}
 	mem = vfs.NewMem()

@@ -137,7 +137,8 @@ func TestPeekAfterACrash(t *testing.T) {
 				err = s.Close()
 			}
 			if (err == nil) != (peekErr == nil) {
-				t.Errorf("crash before operation %d (kind %d of %s), %d %% kept: Peek says %v, Open %v", n, op.Kind, op.Path, unsynced, peekErr, err)
+				t.Errorf("crash before operation %d (kind %d of %s), %d %% kept: Peek says %v, Open %v", n, op.Kind, op.Path,
+					unsynced, peekErr, err)
 			}
 		}
 		return nil

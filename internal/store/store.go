@@ -438,8 +438,9 @@ func (s *Store) options() *pebble.Options {
 		Cache:                       s.cfg.Cache,
 		MemTableSize:                uint64(s.cfg.MemTableSize),
 		MemTableStopWritesThreshold: 4,
-		// Most new rows sort after all others in their table, so L0 can keep them as they are. So it is compacted only after four flushes, not
-		// after two, and into a level of up to 256 MiB, not through one level after another. docs/decisions/0058 has the figures.
+		// Most new rows sort after all others in their table, so L0 can keep them as they are. So it is compacted only
+		// after four flushes, not after two, and into a level of up to 256 MiB, not through one level after another.
+		// docs/decisions/0058 has the figures.
 		L0CompactionThreshold:       8,
 		L0StopWritesThreshold:       40,
 		LBaseMaxBytes:               256 << 20,

@@ -247,7 +247,8 @@ func TestPowerLossKeepsAnyNames(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		for seed := range uint64(4) {
-			left = append(left, mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: rand.New(rand.NewPCG(uint64(len(left)), seed))}))
+			left = append(left, mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50,
+				RNG: rand.New(rand.NewPCG(uint64(len(left)), seed))}))
 		}
 		return nil
 	})), me)

@@ -77,8 +77,10 @@ func TestChangesSinceAVersion(t *testing.T) {
 			queues, workers []string
 		}{
 			{0, true, true, true, nil, nil}, {b + 1, true, true, true, nil, nil}, {before - 2, true, true, true, nil, nil},
-			{before - 1, false, true, true, []string{"a", "b"}, []string{"w"}}, {before, false, false, true, []string{"a", "b"}, []string{"w"}},
-			{a, false, false, true, []string{"b"}, []string{"w"}}, {worker, false, false, true, []string{"b"}, nil}, {access, false, false, false,
+			{before - 1, false, true, true, []string{"a", "b"}, []string{"w"}}, {before, false, false, true,
+				[]string{"a", "b"}, []string{"w"}},
+			{a, false, false, true, []string{"b"}, []string{"w"}}, {worker, false, false, true, []string{"b"}, nil},
+			{access, false, false, false,
 				[]string{"b"}, nil},
 			{b, false, false, false, nil, nil},
 		} {
@@ -164,7 +166,8 @@ func TestAwait(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 		}
-		for _, do := range []func(){func() { newest = note(t, w, s, system.QueueChanged, "a") }, func() { s.Elected() }, func() { s.Dropped() }} {
+		for _, do := range []func(){func() { newest = note(t, w, s, system.QueueChanged, "a") }, func() { s.Elected() },
+			func() { s.Dropped() }} {
 			must(t, s.Learn(bg))
 			began := time.Now()
 			go func() {
@@ -201,8 +204,9 @@ func TestUpdateAndView(t *testing.T) {
 			if !errors.Is(err, want) || !errors.Is(err2, want) || (n == 7) != (want == nil) || (m == 7) != (want == nil) {
 				t.Errorf("%v: %d, %v; %d, %v", want, n, err, m, err2)
 			}
-			if from := want == odd; err != nil && (strings.HasPrefix(err.Error(), "system shard: ") != from || strings.HasPrefix(err2.Error(),
-				"system shard: ") != from) {
+			if from := want == odd; err != nil && (strings.HasPrefix(err.Error(), "system shard: ") != from ||
+				strings.HasPrefix(err2.Error(),
+					"system shard: ") != from) {
 				t.Errorf("%v: %v, %v", want, err, err2)
 			}
 		}
@@ -260,7 +264,8 @@ func TestRows(t *testing.T) {
 		t.Errorf("a key is %q: shards on disk have others", got)
 	}
 	for _, value := range [][]byte{nil, {9}, {9, '{', '}'}, {1, '{'}} {
-		if _, err := system.DecodeRow[row]([]byte("k"), value); err == nil || !strings.Contains(err.Error(), `row "k" of the system shard`) {
+		if _, err := system.DecodeRow[row]([]byte("k"), value); err == nil || !strings.Contains(err.Error(),
+			`row "k" of the system shard`) {
 			t.Errorf("%q is decoded: %v", value, err)
 		}
 	}

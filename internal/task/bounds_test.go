@@ -123,11 +123,11 @@ func TestBoundsOfSpec(t *testing.T) {
 func TestLimitsAreStable(t *testing.T) {
 	for name, c := range map[string]struct{ is, was int }{
 		"tasks in a claim": {MaxClaim, 1000}, "queues in a claim": {MaxClaimQueues, 100}, "types in a claim": {MaxClaimTypes, 1000},
-		"a checkpoint": {MaxCheckpoint, 64 << 10}, "a message or a stack": {MaxErrorText, 8 << 10}, "a progress text": {MaxProgressText, 1 << 10},
-		"a once result": {MaxOnceResult, 64 << 10}, "patterns": {MaxPatterns, 32}, "stars": {MaxStars, 8}, "slots": {SlotCount, 64},
-		"shards": {MaxShard, 4095}, "members of a group": {MaxGroupMembers, 100_000}, "a member's result": {MaxMemberResult, 16 << 10},
-		"a group's results": {MaxGroupResults, 64 << 20}, "an actor": {MaxActor, 256}, "a reason": {MaxReason, 1 << 10},
-		"holds": {MaxHolds, 1000}, "samples of notifications": {
+		"a checkpoint": {MaxCheckpoint, 64 << 10}, "a message or a stack": {MaxErrorText, 8 << 10},
+		"a progress text": {MaxProgressText, 1 << 10}, "a once result": {MaxOnceResult, 64 << 10}, "patterns": {MaxPatterns, 32},
+		"stars": {MaxStars, 8}, "slots": {SlotCount, 64}, "shards": {MaxShard, 4095}, "members of a group": {MaxGroupMembers, 100_000},
+		"a member's result": {MaxMemberResult, 16 << 10}, "a group's results": {MaxGroupResults, 64 << 20}, "an actor": {MaxActor, 256},
+		"a reason": {MaxReason, 1 << 10}, "holds": {MaxHolds, 1000}, "samples of notifications": {
 			NotificationSamples, 5},
 	} {
 		if c.is != c.was {
@@ -580,8 +580,8 @@ func TestSlots(t *testing.T) {
 	if !set.Has(63) || set.Has(62) || !set.Has(0) || AllSlots.Len() != SlotCount {
 		t.Error("Has or Len is wrong")
 	}
-	// Slots are stored: they never change. A task's slot depends on its key, else its unique key, else its idempotency key, else its request.
-	// Equal keys are in one slot, whatever they are keys of.
+	// Slots are stored: they never change. A task's slot depends on its key, else its unique key, else its idempotency
+	// key, else its request. Equal keys are in one slot, whatever they are keys of.
 	s := Spec{Key: "a", Unique: &Unique{Key: "a"}, IdempotencyKey: "a", RequestID: ID{1}}
 	var got []int
 	for _, less := range []func(){func() {}, func() { s.Key = "" }, func() { s.Unique = nil }, func() { s.IdempotencyKey = "" }} {

@@ -88,7 +88,8 @@ func checkMembers(tasks []Spec, bytes int, l Limits) error {
 		}
 		if bytes += tasks[i].sizeInAll(); bytes > MaxGroupBytes {
 			return &Error{Code: CodePayloadTooLarge, Field: "tasks",
-				Message: Invalid("tasks", "more than %d bytes in one call: add the rest to the group in further calls", MaxGroupBytes).Message}
+				Message: Invalid("tasks", "more than %d bytes in one call: add the rest to the group in further calls",
+					MaxGroupBytes).Message}
 		}
 	}
 	return nil

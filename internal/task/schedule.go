@@ -117,7 +117,8 @@ func (s *Schedule) checkTask(l Limits) error {
 		return Invalid("task.unique", "%q is given together with overlap skip, which uses its own unique key", clip(t.Unique.Key))
 	}
 	if s.Overlap == OverlapSkip && len(overlapKey)+len(s.Name) > l.Name {
-		return Invalid("name", "%q has %d bytes: with overlap skip at most %d are allowed", clip(s.Name), len(s.Name), l.Name-len(overlapKey))
+		return Invalid("name", "%q has %d bytes: with overlap skip at most %d are allowed", clip(s.Name), len(s.Name),
+			l.Name-len(overlapKey))
 	}
 	return prefixField("task", t.Check(l))
 }

@@ -66,7 +66,8 @@ func CheckPattern(field, of, pattern string, l Limits) error {
 	}
 	// With a letter for each star a pattern is a name.
 	if CheckQueue(field, strings.ReplaceAll(pattern, "*", "x"), l) != nil {
-		return Invalid(field, "%q is not a pattern of %s names: letters, digits, . _ - : and *, at most %d bytes", clip(pattern), of, l.Name)
+		return Invalid(field, "%q is not a pattern of %s names: letters, digits, . _ - : and *, at most %d bytes",
+			clip(pattern), of, l.Name)
 	}
 	return nil
 }

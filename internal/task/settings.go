@@ -130,8 +130,8 @@ type QueueConfig struct {
 	// Moved is the version that began the last move of slots: a node that routes by an older version may not know the right shard. Only
 	// in a shard's copy.
 	Moved uint64 `json:"moved,omitempty"`
-	// Elsewhere is the set of slots that other shards had, and of which they may still know unique keys, idempotency keys and requests. Only
-	// in a shard's copy.
+	// Elsewhere is the set of slots that other shards had, and of which they may still know unique keys, idempotency
+	// keys and requests. Only in a shard's copy.
 	Elsewhere SlotSet `json:"elsewhere,omitempty"`
 	// Divided means that MaxRunning and MaxLength are those of several shards together, each of which has a Share. Only in a shard's copy.
 	Divided bool `json:"divided,omitempty"`

@@ -43,8 +43,8 @@ type Spec struct {
 	// Left says that by that version the task's slot has left the shard, which answers when its copy of the queue says so
 	// too. It is not set by producers.
 	Left bool `json:",omitempty"`
-	// OlderKey is an idempotency key that the task may have been enqueued with before: then it is a repeat, if the earlier task has the same
-	// Key. It is not set by producers.
+	// OlderKey is an idempotency key that the task may have been enqueued with before: then it is a repeat, if the
+	// earlier task has the same Key. It is not set by producers.
 	OlderKey string `json:",omitempty"`
 	// OnlyFind asks a shard what the task's idempotency key or request stands for there. It creates nothing. It is not set by producers.
 	OnlyFind bool `json:",omitempty"`

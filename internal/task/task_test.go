@@ -56,7 +56,8 @@ func TestFencesGrow(t *testing.T) {
 		{5, 1767225600, 1767225600<<20 + 1, 1},
 	} {
 		if next := NextFence(c.last, c.epoch); next != c.next || ClaimsAt(next) != c.claims || next >= 1<<53 {
-			t.Errorf("after fence %d in epoch %d comes %d, claim %d; want %d, claim %d", c.last, c.epoch, next, ClaimsAt(next), c.next, c.claims)
+			t.Errorf("after fence %d in epoch %d comes %d, claim %d; want %d, claim %d", c.last, c.epoch, next, ClaimsAt(next), c.next,
+				c.claims)
 		}
 	}
 }

@@ -15,8 +15,8 @@ const (
 	// NotificationWindow is how long the system shard remembers the last notification of a subject: it is one row for many
 	// messages, so it may be generous. A later repeat makes a webhook's notice arrive twice, as it may anyway.
 	NotificationWindow = 48 * time.Hour
-	// StepWindow is how long a shard remembers its last step for an operation: an operator may pause an operation for weeks. Tasks that it has
-	// sent to other shards keep the row for longer.
+	// StepWindow is how long a shard remembers its last step for an operation: an operator may pause an operation for
+	// weeks. Tasks that it has sent to other shards keep the row for longer.
 	StepWindow = 30 * 24 * time.Hour
 
 	// ClockSlack is how much the clocks of two shards may differ.

@@ -8,8 +8,9 @@ import (
 // Each window exceeds what depends on it.
 func TestWindows(t *testing.T) {
 	for what, w := range map[string]struct{ longer, shorter time.Duration }{
-		"a message is remembered for longer than a request":                                 {MessageWindow, RequestWindow},
-		"a notification is remembered for longer than a message is repeated":                {NotificationWindow, MessageWindow + ClockSlack},
+		"a message is remembered for longer than a request": {MessageWindow, RequestWindow},
+		"a notification is remembered for longer than a message is repeated": {NotificationWindow,
+			MessageWindow + ClockSlack},
 		"a step is remembered for longer than the messages that it sends":                   {StepWindow, NotificationWindow},
 		"the old shard of a slot is asked about requests for longer than it remembers them": {MovedRequestWindow, RequestWindow},
 		"the old shard of a slot is asked about messages for longer than it remembers them": {MovedMessageWindow, MessageWindow},

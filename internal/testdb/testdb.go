@@ -58,7 +58,8 @@ func newPostgres() *server {
 				"--locale=C", "--no-sync"}
 		},
 		run: func(program, dir string) []string {
-			return []string{program, "-D", dir + "/data", "-k", dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=200"}
+			return []string{program, "-D", dir + "/data", "-k", dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c",
+				"max_connections=200"}
 		},
 		dsn: func(dir, database string) string { return fmt.Sprintf("host=%s user=pawl dbname=%s", dir, database) },
 	}
@@ -74,8 +75,8 @@ func newMariaDB(flush string) *server {
 				"--skip-test-db"}
 		},
 		run: func(program, dir string) []string {
-			return []string{program, "--no-defaults", "--datadir=" + dir + "/data", "--socket=" + dir + "/socket", "--pid-file=" + dir + "/pid",
-				"--skip-networking", "--innodb-flush-log-at-trx-commit=" + flush, "--max-connections=200"}
+			return []string{program, "--no-defaults", "--datadir=" + dir + "/data", "--socket=" + dir + "/socket",
+				"--pid-file=" + dir + "/pid", "--skip-networking", "--innodb-flush-log-at-trx-commit=" + flush, "--max-connections=200"}
 		},
 		dsn: func(dir, database string) string { return fmt.Sprintf("root@unix(%s/socket)/%s", dir, database) },
 	}

@@ -93,7 +93,8 @@ func TestNotSent(t *testing.T) {
 				t.Errorf("call to %d took %v to fail", c.to, took)
 			}
 		}
-		if _, err := a.Call(within(t, time.Second), 3, "claim", nil); !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrNotSent) {
+		if _, err := a.Call(within(t, time.Second), 3, "claim", nil); !errors.Is(err, context.DeadlineExceeded) &&
+			!errors.Is(err, ErrNotSent) {
 			t.Errorf("call to a silent node = %v", err)
 		}
 		a.Close()
@@ -184,7 +185,8 @@ func TestDeadline(t *testing.T) {
 		}
 		_, err := a.Call(within(t, 3*time.Second), 2, "wait", nil)
 		s := <-handled
-		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrNotSent) || s.left < 2900*time.Millisecond || s.left > 3*time.Second {
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrNotSent) || s.left < 2900*time.Millisecond ||
+			s.left > 3*time.Second {
 			t.Errorf("call = %v, its handler had %v left, want 3s", err, s.left)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

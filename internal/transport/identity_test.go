@@ -94,7 +94,8 @@ func TestRemoved(t *testing.T) {
 		if got := b.received(); len(got) != 0 {
 			t.Errorf("%d messages of a removed member arrived on an open stream", len(got))
 		}
-		if _, err := a.Call(t.Context(), 2, "claim", nil); !errors.Is(err, ErrNotSent) || !strings.Contains(err.Error(), "node 1 was removed") {
+		if _, err := a.Call(t.Context(), 2, "claim", nil); !errors.Is(err, ErrNotSent) || !strings.Contains(err.Error(),
+			"node 1 was removed") {
 			t.Errorf("call = %v, want a refusal", err)
 		}
 		if answer, err := a.Call(t.Context(), 2, "join", nil); err != nil || string(answer) != "join " {
@@ -147,7 +148,8 @@ func TestRemovedBehindAnotherName(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.become(member(3))
-		if _, err := a.Call(t.Context(), 2, "claim", nil); err == nil || !strings.Contains(err.Error(), `has the certificate of node "n1"`) {
+		if _, err := a.Call(t.Context(), 2, "claim", nil); err == nil || !strings.Contains(err.Error(),
+			`has the certificate of node "n1"`) {
 			t.Fatalf("call as another node: %v", err)
 		}
 		b.remove(1, errors.New("node 1 was removed"))
@@ -193,8 +195,9 @@ func TestUnidentifiedClients(t *testing.T) {
 			"a bad target":     {keyCluster: good[keyCluster], keyNumber: {"1"}, keyName: {"n1"}, keyToNumber: {"x"}},
 			"a bad cluster":    {keyCluster: good[keyCluster], keyNumber: {"1"}, keyName: {"n1"}, keyToCluster: {"x"}},
 			"a foreign one":    {keyCluster: {strings.Repeat("0", 31) + "1"}, keyNumber: {"1"}, keyName: {"n1"}},
-			"another cluster":  {keyCluster: good[keyCluster], keyNumber: {"1"}, keyName: {"n1"}, keyToCluster: {strings.Repeat("0", 31) + "1"}},
-			"much":             {keyCluster: good[keyCluster], keyNumber: {"1"}, keyName: {"n1"}, "x": {strings.Repeat("x", maxMetadata)}},
+			"another cluster": {keyCluster: good[keyCluster], keyNumber: {"1"}, keyName: {"n1"},
+				keyToCluster: {strings.Repeat("0", 31) + "1"}},
+			"much": {keyCluster: good[keyCluster], keyNumber: {"1"}, keyName: {"n1"}, "x": {strings.Repeat("x", maxMetadata)}},
 		} {
 			out, in := frame{kind: kindBody}, new(frame)
 			ctx := metadata.NewOutgoingContext(within(t, time.Second), md)
@@ -219,7 +222,8 @@ func TestScan(t *testing.T) {
 	bubble(t, func(t *testing.T, net *network) {
 		start(t, net, member(2))
 		for _, bytes := range []string{
-			"GET / HTTP/1.1\r\nHost: x\r\n\r\n", strings.Repeat("\x16\x03\x01", 1000), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nnonsense!", "PRI", "",
+			"GET / HTTP/1.1\r\nHost: x\r\n\r\n", strings.Repeat("\x16\x03\x01", 1000), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nnonsense!", "PRI",
+			"",
 		} {
 			conn, err := net.dial(t.Context(), "n2")
 			if err != nil {

@@ -173,7 +173,8 @@ func (t *Transport) serveSnapshot(v incoming, s grpc.ServerStream) error {
 		return err
 	}
 	if head.kind != kindHead || len(head.body) > MaxHead {
-		return s.SendMsg(resultFrame(nil, fmt.Errorf("%w: its head is a frame of kind %d with %d bytes", errSnapshot, head.kind, len(head.body))))
+		return s.SendMsg(resultFrame(nil, fmt.Errorf("%w: its head is a frame of kind %d with %d bytes", errSnapshot,
+			head.kind, len(head.body))))
 	}
 	r := &snapshotReader{stream: s}
 	err := t.cfg.Handler.Snapshot(s.Context(), v.from, head.body, r)

@@ -496,7 +496,8 @@ func TestCertificateEnds(t *testing.T) {
 		}
 		check := func(what string, peer time.Time) {
 			t.Helper()
-			if ends := a.CertificateEnds(); len(ends) != 2 || !ends[certs.Peer].Equal(peer) || !ends[certs.PeerAuthority].Equal(authority.NotAfter) {
+			if ends := a.CertificateEnds(); len(ends) != 2 || !ends[certs.Peer].Equal(peer) ||
+				!ends[certs.PeerAuthority].Equal(authority.NotAfter) {
 				t.Errorf("%s: %v, want %v and %v", what, ends, peer, authority.NotAfter)
 			}
 		}

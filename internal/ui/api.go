@@ -130,7 +130,8 @@ func (doc *openAPI) read() *apiDocument {
 	}
 	for path, methods := range doc.Paths {
 		for method, op := range methods {
-			o := &apiOperation{ID: op.OperationID, Method: strings.ToUpper(method), Path: path, Summary: op.Summary, Description: op.Description}
+			o := &apiOperation{ID: op.OperationID, Method: strings.ToUpper(method), Path: path, Summary: op.Summary,
+				Description: op.Description}
 			refs := map[string]bool{}
 			for _, p := range op.Parameters {
 				f := doc.field(p.Name, p.Schema, p.Required, refs)

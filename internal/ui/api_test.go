@@ -65,7 +65,8 @@ func TestReferenceHasEveryOperation(t *testing.T) {
 	if enqueue.Objects[0].Name != "TaskSpec" || enqueue.Objects[1].Name != "Enqueued" || enqueue.Answer.Status != "202" {
 		t.Errorf("the operation enqueue is %+v", enqueue)
 	}
-	if want := "curl http://127.0.0.1:7295/api/v1/tasks \\\n  -d '{\"type\":\"mail.welcome\""; !strings.HasPrefix(enqueue.Request.Curl, want) {
+	if want := "curl http://127.0.0.1:7295/api/v1/tasks \\\n  -d '{\"type\":\"mail.welcome\""; !strings.HasPrefix(enqueue.Request.Curl,
+		want) {
 		t.Errorf("the curl command for enqueue is %s, want %s…", enqueue.Request.Curl, want)
 	}
 	if put := doc.operations["putQueue"].Request.Curl; !strings.HasPrefix(put, "curl -X PUT ") {

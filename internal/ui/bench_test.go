@@ -20,8 +20,9 @@ func BenchmarkPages(b *testing.B) {
 		}
 	}
 	for _, name := range []string{"small", "large"} {
-		for page, path := range map[string]string{"queue": "/queues/" + name, "tasks": "/tasks?q=queue:" + name, "ready": "/tasks?q=queue:" +
-			name + "+state:ready"} {
+		for page, path := range map[string]string{"queue": "/queues/" + name, "tasks": "/tasks?q=queue:" + name,
+			"ready": "/tasks?q=queue:" +
+				name + "+state:ready"} {
 			b.Run(name+"/"+page, func(b *testing.B) {
 				for b.Loop() {
 					if resp, _ := w.get(b, path); resp.StatusCode != 200 {

@@ -86,8 +86,8 @@ func walkSteps(b *browser) (wrong []string) {
 
 // over moves the pointer to the center of the last element that matches a selector.
 func over(b *browser, selector string) {
-	at := b.eval(fmt.Sprintf(`(() => { const r = [...document.querySelectorAll(%q)].at(-1).getBoundingClientRect(); return (r.x + r.width / `+
-		`2) + " " + (r.y + r.height / 2); })()`, selector))
+	at := b.eval(fmt.Sprintf(`(() => { const r = [...document.querySelectorAll(%q)].at(-1).getBoundingClientRect(); return (r.x `+
+		`+ r.width / 2) + " " + (r.y + r.height / 2); })()`, selector))
 	var x, y float64
 	_, err := fmt.Sscan(at, &x, &y)
 	must(b.t, err)

@@ -241,7 +241,8 @@ func (b *browser) size(width, height int, phone bool) {
 	if phone {
 		scale = 2
 	}
-	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": scale, "mobile": phone},
+	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": scale,
+		"mobile": phone},
 		nil)
 }
 

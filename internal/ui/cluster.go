@@ -18,8 +18,9 @@ import (
 var clusterPages = []web.Page{{Path: "/cluster", Template: "cluster", Nav: "/cluster", Show: showCluster}}
 
 var clusterActions = []web.Action{
-	{Path: "/nodes/{node}/drain", Nav: "/cluster", Form: nodeForm("Drain", "The node's replicas and leaders move to other nodes, as far as "+
-		"they have room.", true), Do: doNode("Draining.", admin.Cluster.DrainNode)},
+	{Path: "/nodes/{node}/drain", Nav: "/cluster", Form: nodeForm("Drain",
+		"The node's replicas and leaders move to other nodes, as far as "+
+			"they have room.", true), Do: doNode("Draining.", admin.Cluster.DrainNode)},
 	{Path: "/nodes/{node}/undrain", Nav: "/cluster", Form: nodeForm("Undrain", "The node takes replicas again.", false),
 		Do: doNode("Takes replicas again.", admin.Cluster.UndrainNode)},
 	{Path: "/nodes/{node}/remove", Nav: "/cluster", Form: nodeForm("Remove", "The node leaves the cluster for good; to come back it must "+
@@ -47,7 +48,8 @@ type nodeRow struct {
 }
 
 func nodeRowOf(n admin.Node) nodeRow {
-	row := nodeRow{Node: n, State: n.State, Word: n.State, HasReplicas: humanize.Counted(n.Replicas), LeadsShards: humanize.Counted(n.Leads)}
+	row := nodeRow{Node: n, State: n.State, Word: n.State, HasReplicas: humanize.Counted(n.Replicas),
+		LeadsShards: humanize.Counted(n.Leads)}
 	switch {
 	case !n.Alive:
 		row.State, row.Word, row.SilentFor = "silent", n.Health(), "for "+format.Duration(n.Silent.Round(time.Second))
@@ -129,8 +131,8 @@ func nodeForm(verb, text string, danger bool) func(*web.Request) (*form.Form, er
 		for _, n := range c.Nodes {
 			if n.Name == name {
 				return &form.Form{Title: verb + " " + name, Text: text, Button: verb + " " + name, Danger: danger, Back: "/cluster",
-					Facts: []form.Fact{{Name: "Replicas", Value: humanize.Counted(n.Replicas)}, {Name: "Leads", Value: humanize.Counted(n.Leads)},
-						{Name: "State", Value: n.State}},
+					Facts: []form.Fact{{Name: "Replicas", Value: humanize.Counted(n.Replicas)},
+						{Name: "Leads", Value: humanize.Counted(n.Leads)}, {Name: "State", Value: n.State}},
 					Fields: []form.Field{form.Reason()}}, nil
 			}
 		}
@@ -163,7 +165,8 @@ func transferForm(req *web.Request) (*form.Form, error) {
 		}
 		return &form.Form{Title: "Leader of shard " + req.PathValue("shard"),
 			Text: "The node becomes the leader as soon as its log is complete, and Pawl keeps it there when it can.", Button: "Transfer",
-			Back: "/cluster", Facts: []form.Fact{{Name: "Current leader", Value: s.Leader}}, Fields: []form.Field{{Name: "to", Label: "New leader",
+			Back: "/cluster", Facts: []form.Fact{{Name: "Current leader", Value: s.Leader}},
+			Fields: []form.Field{{Name: "to", Label: "New leader",
 				Kind: "choice", Options: options, Value: s.Preferred}, form.Reason()}}, nil
 	}
 	return nil, &pawltype.Error{Code: "not_found", Message: fmt.Sprintf("shard %q does not exist", format.Clip(req.PathValue("shard"), 20))}

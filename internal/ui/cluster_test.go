@@ -31,7 +31,8 @@ func TestNodesThatAreNotAlive(t *testing.T) {
 func TestShardsNameSilentNodes(t *testing.T) {
 	row := shardRowOf(admin.ShardStatus{Leader: "n1", Members: []admin.Replica{{Node: "n1", Voter: true, Answers: true, Lag: 3},
 		{Node: "n2", Voter: true}, {Node: "n3", Leaving: true}, {Node: "n4", Voter: true, Answers: true}}})
-	if states := fmt.Sprint(row.Replicas[0].State, row.Replicas[1].State, row.Replicas[2].State, row.Replicas[3].State); row.Silent != "n2" ||
+	if states := fmt.Sprint(row.Replicas[0].State, row.Replicas[1].State, row.Replicas[2].State,
+		row.Replicas[3].State); row.Silent != "n2" ||
 		states != "behindsilentsilentalive" {
 		t.Errorf("the shard has the silent nodes %q and replicas %+v, want only n2 silent", row.Silent, row.Replicas)
 	}

@@ -52,8 +52,8 @@ func TestSecretsAreNotCompressed(t *testing.T) {
 	w := startWorld(t, "")
 	form := url.Values{"name": {"robot"}, "roles": {"observe"}, "queues": {"*"}}.Encode()
 	for _, more := range [][]string{nil, {"HX-Request", "true"}} {
-		resp, body := w.send(t, "POST", "/new-token", form, append([]string{"Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site",
-			"same-origin", "Accept-Encoding", "gzip"}, more...)...)
+		resp, body := w.send(t, "POST", "/new-token", form, append([]string{"Content-Type", "application/x-www-form-urlencoded",
+			"Sec-Fetch-Site", "same-origin", "Accept-Encoding", "gzip"}, more...)...)
 		if resp.StatusCode != 200 || resp.Header.Get("Content-Encoding") != "" || !strings.Contains(body, "pawl_") {
 			t.Errorf("creating a token: status %d, Content-Encoding %q, want an uncompressed page with the token", resp.StatusCode,
 				resp.Header.Get("Content-Encoding"))

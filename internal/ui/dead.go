@@ -73,8 +73,8 @@ const (
 
 func showDead(state pawltype.State) func(*web.Request) (*web.Screen, error) {
 	return func(req *web.Request) (*web.Screen, error) {
-		view := deadView{State: state, Queue: req.Query("queue"), Back: req.ReturnPath(), Ticked: tasks.BulkActionLinks(nil, admin.ActionReplay,
-			admin.ActionDiscard)}
+		view := deadView{State: state, Queue: req.Query("queue"), Back: req.ReturnPath(), Ticked: tasks.BulkActionLinks(nil,
+			admin.ActionReplay, admin.ActionDiscard)}
 		title := "Dead letters"
 		if state == pawltype.StatePoisoned {
 			title = "Poison"
@@ -141,7 +141,8 @@ func (d *deadView) addQueues(req *web.Request) error {
 	if d.State == pawltype.StatePoisoned {
 		having = admin.QueuePoisoned
 	}
-	page, err := req.Admin().Queues().ListPage(req.Ctx, admin.QueueFilter{Having: having, Most: true}, pawltype.PageRequest{Limit: deadAmong})
+	page, err := req.Admin().Queues().ListPage(req.Ctx, admin.QueueFilter{Having: having, Most: true},
+		pawltype.PageRequest{Limit: deadAmong})
 	if err != nil {
 		return err
 	}

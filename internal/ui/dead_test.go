@@ -21,7 +21,8 @@ func TestSumOfDeadLetters(t *testing.T) {
 	}{{3, 7, 6}, {3, 0, 6}, {deadAmong, 1000, 1000}, {deadAmong, 0, 2 * deadAmong}, {deadAmong - 1, 1000, 2*deadAmong - 2}} {
 		d := &deadView{Total: c.all, State: pawltype.StateDead}
 		if d.sum(queues(c.queues)); d.Total != c.want {
-			t.Errorf("with %d queues of 2 each, and %d according to the statistics, the page counts %d, want %d", c.queues, c.all, d.Total, c.want)
+			t.Errorf("with %d queues of 2 each, and %d according to the statistics, the page counts %d, want %d", c.queues,
+				c.all, d.Total, c.want)
 		}
 	}
 }

@@ -39,8 +39,8 @@ func (w *world) fill(t testing.TB) {
 		return nil
 	})
 	w.many(t, 12_000, func(i int) pawl.Item {
-		return job("document.index", fmt.Sprintf(`{"document":"doc-%d"}`, i), pawl.Queue("search"), pawl.Key(fmt.Sprintf("tenant-%d", i%40)),
-			pawl.Priority([]pawltype.Priority{"high", "normal", "normal", "low"}[i%4]))
+		return job("document.index", fmt.Sprintf(`{"document":"doc-%d"}`, i), pawl.Queue("search"),
+			pawl.Key(fmt.Sprintf("tenant-%d", i%40)), pawl.Priority([]pawltype.Priority{"high", "normal", "normal", "low"}[i%4]))
 	})
 	w.finish(t, "search", 3_000, func(*pawl.Claim, int) error { return nil })
 	w.many(t, 6_000, func(i int) pawl.Item {
@@ -100,7 +100,8 @@ func (w *world) mend(t testing.TB) {
 	operator := admin.New(w.client).WithActor("bob")
 	for _, spec := range []admin.OperationSpec{
 		{Action: admin.ActionCancel, Filter: &admin.Filter{Queue: "search", Key: "tenant-3"}, Reason: "the tenant has left"},
-		{Action: admin.ActionDiscard, Filter: &admin.Filter{Queue: "push", Type: "push.badge", States: []pawltype.State{pawltype.StateDead}},
+		{Action: admin.ActionDiscard, Filter: &admin.Filter{Queue: "push", Type: "push.badge",
+			States: []pawltype.State{pawltype.StateDead}},
 			Max: 300, Reason: "badges are stale"},
 	} {
 		o, err := operator.Operations().Start(t.Context(), spec)

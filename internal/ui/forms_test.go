@@ -52,13 +52,14 @@ func TestConcurrentSettings(t *testing.T) {
 	must(t, err)
 	b.refused(`document.querySelector("#meanwhile-max_running") !== null`)
 	for js, want := range map[string]string{
-		`document.querySelector("[name=max_running]").value`:                                     "7",
-		`document.querySelector("#meanwhile-max_running").textContent.includes("it was: 3")`:     "true",
-		`document.querySelector("[name=lease]").value`:                                           "2m",
-		`document.querySelector("#meanwhile-lease")`:                                             "<nil>",
-		`document.querySelector("[name=max_attempts]").value`:                                    "9",
-		`document.querySelector("#meanwhile-max_attempts ~ .theirs").textContent`:                "6",
-		`document.querySelector("[name=max_attempts]").getAttribute("aria-describedby")`:         "meanwhile-max_attempts hint-max_attempts",
+		`document.querySelector("[name=max_running]").value`:                                 "7",
+		`document.querySelector("#meanwhile-max_running").textContent.includes("it was: 3")`: "true",
+		`document.querySelector("[name=lease]").value`:                                       "2m",
+		`document.querySelector("#meanwhile-lease")`:                                         "<nil>",
+		`document.querySelector("[name=max_attempts]").value`:                                "9",
+		`document.querySelector("#meanwhile-max_attempts ~ .theirs").textContent`:            "6",
+		`document.querySelector("[name=max_attempts]").getAttribute("aria-describedby")`: "meanwhile-max_attempts " +
+			"hint-max_attempts",
 		`/if_version|version \d/.test(document.body.innerText)`:                                  "false",
 		`document.querySelector(".refused").innerText.includes("someone else has changed this")`: "true",
 		`document.activeElement.classList.contains("refused")`:                                   "true",
@@ -133,7 +134,8 @@ func TestConcurrentQuotasAndWebhooks(t *testing.T) {
 	w := startWorld(t, "")
 	operator := admin.New(w.client)
 	number := func(n int64) *int64 { return &n }
-	_, _, err := operator.Namespaces().SetQuotas(t.Context(), "default", admin.QuotaChange{MaxBacklog: number(1000), MaxRunning: number(50)})
+	_, _, err := operator.Namespaces().SetQuotas(t.Context(), "default", admin.QuotaChange{MaxBacklog: number(1000),
+		MaxRunning: number(50)})
 	must(t, err)
 	_, err = operator.Webhooks().Create(t.Context(), admin.WebhookSpec{Name: "oncall", URL: "https://hooks.example.com/a", DepthOver: 100})
 	must(t, err)
@@ -327,7 +329,8 @@ func TestMissingResponseIsReported(t *testing.T) {
 			b.visit(w.url + "/queues/mail")
 			b.click(`main a[data-form][href*="/pause"]`)
 			b.until(`document.querySelector("dialog[open] form") !== null`)
-			if got := b.eval(`JSON.parse(document.querySelector("dialog form").getAttribute("hx-request")).timeout > 60000`); got != "true" {
+			if got := b.eval(`JSON.parse(document.querySelector("dialog form").getAttribute("hx-request")).timeout > 60000`); got !=
+				"true" {
 				t.Error("the form's timeout is no longer than a minute")
 			}
 			b.fill("reason", "it burns")

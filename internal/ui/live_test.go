@@ -130,8 +130,8 @@ func TestStreamsEndWithTheirToken(t *testing.T) {
 // A token limited to some queues receives no events of others.
 func TestStreamsRespectScope(t *testing.T) {
 	w := startGuarded(t)
-	made, err := admin.New(w.client).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "narrow", Roles: []admin.Role{admin.RoleObserve},
-		Queues: []string{"mine"}})
+	made, err := admin.New(w.client).Access().CreateToken(t.Context(), admin.TokenSpec{Name: "narrow",
+		Roles: []admin.Role{admin.RoleObserve}, Queues: []string{"mine"}})
 	must(t, err)
 	narrow, wide := w.follow(t, "/live?", as(made.Secret)...), w.follow(t, "/live?queue=theirs", as(w.token)...)
 	narrow.until(func() { w.enqueue(t, 1, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mine")) }) })
@@ -252,7 +252,8 @@ func TestPagesFollow(t *testing.T) {
 	// A page reports that the server does not answer, and that it answers again.
 	undo = b.inject(hurry)
 	b.visit(w.url + "/ops/queues/mail")
-	b.call("Network.emulateNetworkConditions", map[string]any{"offline": true, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1},
+	b.call("Network.emulateNetworkConditions", map[string]any{"offline": true, "latency": 0, "downloadThroughput": -1,
+		"uploadThroughput": -1},
 		nil)
 	b.until(says("Reconnecting…"))
 	b.shoot("reconnecting")

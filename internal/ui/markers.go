@@ -52,10 +52,12 @@ func showMarkers(req *web.Request) (*web.Screen, error) {
 
 func newMarkerForm(req *web.Request) (*form.Form, error) {
 	return &form.Form{Title: "New marker", Button: "Set marker", Back: "/",
-		Text: "Charts show the marker, so that you can see what caused a change. Pipelines set markers with pawl marker add or through the API.",
+		Text: "Charts show the marker, so that you can see what caused a change. Pipelines set markers with pawl marker add or " +
+			"through the API.",
 		Fields: []form.Field{
-			{Name: "kind", Label: "Kind", Kind: "choice", Value: req.Query("kind"), Options: []form.Option{{Value: "deploy", Label: "deploy"},
-				{Value: "incident", Label: "incident, open until you end it"}, {Value: "note", Label: "note"}}},
+			{Name: "kind", Label: "Kind", Kind: "choice", Value: req.Query("kind"),
+				Options: []form.Option{{Value: "deploy", Label: "deploy"},
+					{Value: "incident", Label: "incident, open until you end it"}, {Value: "note", Label: "note"}}},
 			{Name: "title", Label: "Title", Kind: "text", Required: true, Placeholder: "web 1.4.2"},
 			{Name: "at", Label: "When", Kind: "text", Placeholder: "now", Hint: form.PastHint},
 			{Name: "ended_at", Label: "Ended", Kind: "text", Placeholder: "open, or a point in time", Hint: form.PastHint},
@@ -109,7 +111,8 @@ func markerOf(req *web.Request) (*admin.Marker, error) {
 }
 
 func markerFacts(m *admin.Marker) []form.Fact {
-	facts := []form.Fact{{Name: "Marker", Value: chart.MarkerLabel(m)}, {Name: "Began", Value: m.At.UTC().Format("2006-01-02 15:04:05 MST")}}
+	facts := []form.Fact{{Name: "Marker", Value: chart.MarkerLabel(m)},
+		{Name: "Began", Value: m.At.UTC().Format("2006-01-02 15:04:05 MST")}}
 	if about := chart.MarkerAbout(m); about != "" {
 		facts = append(facts, form.Fact{Name: "About", Value: about})
 	}
@@ -161,8 +164,8 @@ func doRemoveMarker(req *web.Request) (web.Done, error) {
 // ownMarkers returns markers that Pawl derives from a queue's current state: it is paused, or a breaker is open.
 func ownMarkers(q *admin.Queue) (own []*admin.Marker) {
 	if q.Paused && !q.PausedAt.IsZero() {
-		own = append(own, &admin.Marker{Kind: admin.MarkerIncident, Title: withReason("the queue is paused", q.PausedReason), At: q.PausedAt,
-			CreatedBy: q.PausedBy})
+		own = append(own, &admin.Marker{Kind: admin.MarkerIncident, Title: withReason("the queue is paused", q.PausedReason),
+			At: q.PausedAt, CreatedBy: q.PausedBy})
 	}
 	for _, p := range q.PausedSubsets {
 		what := "type " + p.Type
@@ -173,7 +176,8 @@ func ownMarkers(q *admin.Queue) (own []*admin.Marker) {
 			At: p.At, CreatedBy: p.By})
 	}
 	for _, b := range q.Breakers {
-		own = append(own, &admin.Marker{Kind: admin.MarkerIncident, Title: "the breaker of " + format.Clip(b.Type, 60) + " is " + string(b.State),
+		own = append(own, &admin.Marker{Kind: admin.MarkerIncident, Title: "the breaker of " + format.Clip(b.Type, 60) +
+			" is " + string(b.State),
 			At: b.Since})
 	}
 	return slices.DeleteFunc(own, func(m *admin.Marker) bool { return m.At.IsZero() })

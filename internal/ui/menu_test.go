@@ -77,7 +77,8 @@ func TestMenusOnAPhone(t *testing.T) {
 			b.until(`document.querySelector("dialog[open]") === null`)
 		}
 		b.click(".menu-switch")
-		if got := b.eval(`String([...document.querySelectorAll(".menu a")].filter((a) => a.checkVisibility()).length > 10)`); got != "true" {
+		if got := b.eval(`String([...document.querySelectorAll(".menu a")].filter((a) => a.checkVisibility()).length > 10)`); got !=
+			"true" {
 			t.Errorf("scripts %t: the menu did not open", scripts)
 		}
 		if scripts {

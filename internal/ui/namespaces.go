@@ -64,9 +64,9 @@ func showNamespaces(req *web.Request) (*web.Screen, error) {
 
 func newNamespaceForm(*web.Request) (*form.Form, error) {
 	return &form.Form{Title: "New namespace", Button: "Create namespace", Back: "/namespaces",
-		Text: "A namespace has its own queues, tasks, schedules, groups, operations, workers, tokens and audit log. Nothing in it is visible " +
-			"from another namespace.", Fields: []form.Field{{Name: "name", Label: "Name", Kind: "text", Required: true, Placeholder: "team-a",
-			Hint: "Lower-case letters, digits and -"}, form.Reason()}}, nil
+		Text: "A namespace has its own queues, tasks, schedules, groups, operations, workers, tokens and audit log. Nothing in " +
+			"it is visible from another namespace.", Fields: []form.Field{{Name: "name", Label: "Name", Kind: "text", Required: true,
+			Placeholder: "team-a", Hint: "Lower-case letters, digits and -"}, form.Reason()}}, nil
 }
 
 func doNewNamespace(req *web.Request) (web.Done, error) {

@@ -47,8 +47,8 @@ type failingRow struct {
 }
 
 const (
-	// busyQueues is how many queues the overview lists: the busiest. If there are at most busyAmong, it reads them all and sums their counts.
-	// Otherwise the totals and the choice were read from all queues some seconds ago.
+	// busyQueues is how many queues the overview lists: the busiest. If there are at most busyAmong, it reads them all
+	// and sums their counts. Otherwise the totals and the choice were read from all queues some seconds ago.
 	busyQueues = 8
 	busyAmong  = 100
 	maxFailing = 8
@@ -65,9 +65,10 @@ func showOverview(req *web.Request) (*web.Screen, error) {
 	}
 	req.Lacks(stats.Missing)
 	t := stats.Queues
-	view := &overviewView{Totals: t, Stats: &stats.Stats, Windows: windows, Chart: chart.Throughput("Tasks ended and enqueued", &stats.Stats),
-		Counts: chart.DepthCounts(admin.Depth{Scheduled: t.Scheduled, Ready: t.Ready, Claimed: t.Claimed, Retrying: t.Retrying, Dead: t.Dead,
-			Poisoned: t.Poisoned})}
+	view := &overviewView{Totals: t, Stats: &stats.Stats, Windows: windows, Chart: chart.Throughput("Tasks ended and enqueued",
+		&stats.Stats),
+		Counts: chart.DepthCounts(admin.Depth{Scheduled: t.Scheduled, Ready: t.Ready, Claimed: t.Claimed, Retrying: t.Retrying,
+			Dead: t.Dead, Poisoned: t.Poisoned})}
 	addMarkers(req, &view.Chart, "", "")
 	for _, a := range stats.Attention { // each kind has only a few entries: many subjects are summarized in one
 		one := alarmOf(req, a)

@@ -38,7 +38,8 @@ func TestFindFailing(t *testing.T) {
 	req := &web.Request{}
 	for _, c := range []struct{ queue, typ, states, want string }{
 		{"mail", "welcome", "", "queue%3Amail+type%3Awelcome"}, {"mail", "welcome", "dead", "queue%3Amail+type%3Awelcome+state%3Adead"},
-		{"mail", "_other", "", "queue%3Amail"}, {"_other", "welcome", "", "type%3Awelcome"}, {"_other", "_other", "", "state%3Aretrying%2Cdead"},
+		{"mail", "_other", "", "queue%3Amail"}, {"_other", "welcome", "", "type%3Awelcome"}, {"_other", "_other", "",
+			"state%3Aretrying%2Cdead"},
 	} {
 		if got := failingURL(req, admin.FailingType{Queue: c.queue, Type: c.typ}, c.states); got != "/tasks?q="+c.want {
 			t.Errorf("the link of type %q in queue %q with states %q is %q, want %q", c.typ, c.queue, c.states, got, c.want)

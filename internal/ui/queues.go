@@ -239,7 +239,8 @@ func pauseForm(req *web.Request) (*form.Form, error) {
 		Fields: []form.Field{
 			{Name: "what", Label: "What", Kind: "choice", Options: []form.Option{{Value: "", Label: "the whole queue"},
 				{Value: "type", Label: "one type"}, {Value: "key", Label: "one key"}}, Value: req.Query("what")},
-			{Name: "name", Label: "Name of the type or key", Kind: "text", Value: req.Query("name"), Hint: "Leave empty for the whole queue."},
+			{Name: "name", Label: "Name of the type or key", Kind: "text", Value: req.Query("name"),
+				Hint: "Leave empty for the whole queue."},
 			form.Reason(),
 		}}, nil
 }
@@ -336,12 +337,13 @@ func purgeForm(req *web.Request) (*form.Form, error) {
 		return nil, err
 	}
 	n := waitingOf(q.Depth)
-	return &form.Form{Title: "Purge " + q.Name, Danger: true, Button: "Discard " + format.Plural(n, "waiting task"), Back: "/queues/" + q.Name,
-		Text: "Discards every waiting task in this queue, including tasks that arrive while the purge runs. They stay visible until " +
-			"retention removes them. Running tasks and dead letters stay.",
-		Facts: []form.Fact{{Name: "Scheduled", Value: format.Number(q.Depth.Scheduled)}, {Name: "Ready", Value: format.Number(q.Depth.Ready)},
-			{Name: "Retrying", Value: format.Number(q.Depth.Retrying)}},
-		Fields: []form.Field{{Name: "confirm", Label: "Type the queue's name to confirm", Kind: "text", Placeholder: q.Name, Required: true},
+	return &form.Form{Title: "Purge " + q.Name, Danger: true, Button: "Discard " + format.Plural(n, "waiting task"),
+		Back: "/queues/" + q.Name, Text: "Discards every waiting task in this queue, including tasks that arrive while the purge runs. " +
+			"They stay visible until retention removes them. Running tasks and dead letters stay.",
+		Facts: []form.Fact{{Name: "Scheduled", Value: format.Number(q.Depth.Scheduled)},
+			{Name: "Ready", Value: format.Number(q.Depth.Ready)}, {Name: "Retrying", Value: format.Number(q.Depth.Retrying)}},
+		Fields: []form.Field{{Name: "confirm", Label: "Type the queue's name to confirm", Kind: "text", Placeholder: q.Name,
+			Required: true},
 			form.Reason()}}, nil
 }
 
@@ -363,7 +365,8 @@ func deleteQueueForm(req *web.Request) (*form.Form, error) {
 		return nil, err
 	}
 	return &form.Form{Title: "Delete " + q.Name, Danger: true, Button: "Delete queue", Back: "/queues/" + q.Name,
-		Text:   "Deletes the queue and its settings. The queue must have no tasks. The next enqueue creates it again with default settings.",
+		Text: "Deletes the queue and its settings. The queue must have no tasks. The next enqueue creates it again with " +
+			"default settings.",
 		Fields: []form.Field{form.Reason()}}, nil
 }
 

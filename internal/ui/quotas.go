@@ -23,11 +23,15 @@ var quotas = []quota{
 	{"max_backlog", "Unfinished tasks", "Tasks that have not ended.", func(q *admin.Quotas) int64 { return q.MaxBacklog },
 		func(u *admin.NamespaceUsage) int64 { return u.Backlog }, func(c *admin.QuotaChange, n *int64) { c.MaxBacklog = n }, false},
 	{"max_backlog_bytes", "Bytes of unfinished payloads", "", func(q *admin.Quotas) int64 { return q.MaxBacklogBytes },
-		func(u *admin.NamespaceUsage) int64 { return u.BacklogBytes }, func(c *admin.QuotaChange, n *int64) { c.MaxBacklogBytes = n }, true},
-	{"max_running", "Running tasks", "Others wait.", func(q *admin.Quotas) int64 { return q.MaxRunning }, func(u *admin.NamespaceUsage) int64 {
-		return u.Running
-	}, func(c *admin.QuotaChange, n *int64) { c.MaxRunning = n }, false},
-	{"max_queues", "Queues", "", func(q *admin.Quotas) int64 { return q.MaxQueues }, func(u *admin.NamespaceUsage) int64 { return u.Queues },
+		func(u *admin.NamespaceUsage) int64 { return u.BacklogBytes }, func(c *admin.QuotaChange, n *int64) { c.MaxBacklogBytes = n },
+		true},
+	{"max_running", "Running tasks", "Others wait.", func(q *admin.Quotas) int64 { return q.MaxRunning },
+		func(u *admin.NamespaceUsage) int64 {
+			return u.Running
+		}, func(c *admin.QuotaChange, n *int64) { c.MaxRunning = n }, false},
+	{"max_queues", "Queues", "", func(q *admin.Quotas) int64 { return q.MaxQueues }, func(u *admin.NamespaceUsage) int64 {
+		return u.Queues
+	},
 		func(c *admin.QuotaChange, n *int64) { c.MaxQueues = n }, false},
 	{"max_schedules", "Schedules", "", func(q *admin.Quotas) int64 { return q.MaxSchedules }, func(u *admin.NamespaceUsage) int64 {
 		return u.Schedules

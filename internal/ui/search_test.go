@@ -111,10 +111,11 @@ func keepsViews(t *testing.T, w *world) {
 		t.Errorf("after saving the view again, the views are %s", views)
 	}
 	for _, bad := range []struct{ name, filter, says string }{{"", "queue:a", "is required"}, {strings.Repeat("x", 41), "queue:a",
-		"at most 40"}, {"a\u202eb", "queue:a", "invisible characters"}, {"a", "", "filter the tasks first"}, {"a", "color:red", "is not a field"},
-		{"a", strings.Repeat("x", 1025), "at most 1024"}} {
+		"at most 40"}, {"a\u202eb", "queue:a", "invisible characters"}, {"a", "", "filter the tasks first"},
+		{"a", "color:red", "is not a field"}, {"a", strings.Repeat("x", 1025), "at most 1024"}} {
 		if resp, body := save("", bad.name, bad.filter); resp.StatusCode != 422 || !strings.Contains(body, bad.says) {
-			t.Errorf("saving the view %.20q with the filter %.20q: status %d, want 422 and %q", bad.name, bad.filter, resp.StatusCode, bad.says)
+			t.Errorf("saving the view %.20q with the filter %.20q: status %d, want 422 and %q", bad.name, bad.filter,
+				resp.StatusCode, bad.says)
 		}
 	}
 	full := cookie

@@ -83,8 +83,9 @@ func (w *world) seed(t testing.TB) {
 	for name, s := range map[string]admin.QueueSettings{
 		"mail": {Retry: pawltype.RetryPolicy{Initial: 20 * time.Minute}, MaxAttempts: 4, QueueLimits: admin.QueueLimits{
 			Rate: admin.RateLimit{Limit: 500, Period: time.Second}}},
-		"media": {QueueLimits: admin.QueueLimits{MaxRunning: 12}, PerKey: admin.QueueLimits{MaxRunning: 2}, Keys: map[string]admin.KeyLimits{
-			"tenant-7": {QueueLimits: admin.QueueLimits{MaxRunning: 1}, Weight: 3}}},
+		"media": {QueueLimits: admin.QueueLimits{MaxRunning: 12}, PerKey: admin.QueueLimits{MaxRunning: 2},
+			Keys: map[string]admin.KeyLimits{
+				"tenant-7": {QueueLimits: admin.QueueLimits{MaxRunning: 1}, Weight: 3}}},
 		"billing": {Breaker: &admin.Breaker{MinAttempts: 5, Window: time.Minute, Hold: time.Hour}, Weights: &admin.PriorityWeights{High: 6,
 			Normal: 3, Low: 1}},
 	} {
@@ -92,11 +93,13 @@ func (w *world) seed(t testing.TB) {
 		must(t, err)
 	}
 	w.enqueue(t, 900, func(i int) pawl.Item {
-		return job("mail.welcome", fmt.Sprintf(`{"to":"customer-%d@example.com","locale":"de","template":{"id":"welcome-7","variant":"b"}}`, i),
+		return job("mail.welcome", fmt.Sprintf(`{"to":"customer-%d@example.com","locale":"de","template":{"id":"welcome-7","variant":"b"}}`,
+			i),
 			pawl.Queue("mail"), pawl.Tags("onboarding"))
 	})
 	w.enqueue(t, 120, func(i int) pawl.Item {
-		return job("mail.digest", fmt.Sprintf(`{"user":%d}`, i), pawl.Queue("mail"), pawl.MaxAttempts(1), pawl.Key(fmt.Sprintf("tenant-%d", i%9)))
+		return job("mail.digest", fmt.Sprintf(`{"user":%d}`, i), pawl.Queue("mail"), pawl.MaxAttempts(1),
+			pawl.Key(fmt.Sprintf("tenant-%d", i%9)))
 	})
 	w.enqueue(t, 60, func(i int) pawl.Item {
 		return job("invoice.create", fmt.Sprintf(`{"order":%d,"total":"%d.90"}`, 4711+i, i), pawl.Queue("billing"), pawl.Priority("high"))
@@ -105,7 +108,8 @@ func (w *world) seed(t testing.TB) {
 		return job("invoice.import", fmt.Sprintf(`{"row":%d}`, i), pawl.Queue("billing"))
 	})
 	w.enqueue(t, 40, func(i int) pawl.Item {
-		return job("card.charge", fmt.Sprintf(`{"payment":"pay_%d"}`, i), pawl.Queue("billing"), pawl.IdempotencyKey(fmt.Sprintf("pay-%d", i)))
+		return job("card.charge", fmt.Sprintf(`{"payment":"pay_%d"}`, i), pawl.Queue("billing"),
+			pawl.IdempotencyKey(fmt.Sprintf("pay-%d", i)))
 	})
 	w.work(t)
 	w.enqueue(t, 1400, func(i int) pawl.Item {

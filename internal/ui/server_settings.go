@@ -49,9 +49,9 @@ func showSettings(req *web.Request) (*web.Screen, error) {
 		theme = "system"
 	}
 	req.Lacks(bounds.Missing)
-	return &web.Screen{Title: "Settings", Data: settingsView{Server: server, Bounds: bounds, Quotas: quotaRows(&bounds.Quotas, bounds.Usage),
-		Limits: limitFacts(bounds.Limits), Me: me, QueuePatterns: orAny(me.Queues), Theme: theme, Keys: keysWord(req.HTTP),
-		Name: visitor.Name(req.HTTP), Base: req.Root()}}, nil
+	return &web.Screen{Title: "Settings", Data: settingsView{Server: server, Bounds: bounds,
+		Quotas: quotaRows(&bounds.Quotas, bounds.Usage), Limits: limitFacts(bounds.Limits), Me: me, QueuePatterns: orAny(me.Queues),
+		Theme: theme, Keys: keysWord(req.HTTP), Name: visitor.Name(req.HTTP), Base: req.Root()}}, nil
 }
 
 func keysWord(r *http.Request) string {
@@ -98,8 +98,8 @@ func youForm(req *web.Request) (*form.Form, error) {
 	return &form.Form{Title: "Preferences", Button: "Save", Back: "/settings", Text: "Stored in this browser only.", Fields: []form.Field{
 		{Name: "name", Label: "Your name", Kind: "text", Value: visitor.Name(req.HTTP),
 			Hint: "Recorded in the audit log with what you do. It is not verified."},
-		{Name: "theme", Label: "Theme", Kind: "choice", Options: []form.Option{{Value: "", Label: "system"}, {Value: "light", Label: "light"},
-			{Value: "dark", Label: "dark"}}, Value: web.Theme(req.HTTP)},
+		{Name: "theme", Label: "Theme", Kind: "choice", Options: []form.Option{{Value: "", Label: "system"},
+			{Value: "light", Label: "light"}, {Value: "dark", Label: "dark"}}, Value: web.Theme(req.HTTP)},
 		{Name: "keys", Label: "Keyboard shortcuts", Kind: "choice", Options: form.Choices("", "on", "off"), Value: keysWord(req.HTTP),
 			Hint: "Turn single-key shortcuts off if you use voice control."},
 	}}, nil

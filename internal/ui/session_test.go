@@ -23,7 +23,8 @@ import (
 // as returns the headers of a request in a new session of a token.
 func as(token string) []string {
 	w := httptest.NewRecorder()
-	visitor.NewSessions(func(auth.SessionID) (auth.SessionKey, error) { return auth.SessionKey{}, auth.ErrNoSession }, nil, 0).Begin(w, token)
+	visitor.NewSessions(func(auth.SessionID) (auth.SessionKey, error) { return auth.SessionKey{}, auth.ErrNoSession },
+		nil, 0).Begin(w, token)
 	return []string{"Cookie", "__Host-pawl=" + w.Result().Cookies()[0].Value}
 }
 
@@ -43,7 +44,8 @@ func TestUnauthenticatedVisitorsLogIn(t *testing.T) {
 		for _, cookie := range [][]string{nil, {"Cookie", "__Host-pawl=nonsense"}, {"Cookie", "__Host-pawl=" + w.token}, as("nonsense"),
 			as("pawl_" + strings.Repeat("x", 49))} {
 			if resp, _ := w.get(t, path, cookie...); resp.StatusCode != http.StatusSeeOther || resp.Header.Get("Location") != want {
-				t.Errorf("%s with cookie %q: status %d to %q, want 303 to %q", path, cookie, resp.StatusCode, resp.Header.Get("Location"), want)
+				t.Errorf("%s with cookie %q: status %d to %q, want 303 to %q", path, cookie, resp.StatusCode, resp.Header.Get("Location"),
+					want)
 			}
 		}
 	}
@@ -57,8 +59,8 @@ func TestUnauthenticatedVisitorsLogIn(t *testing.T) {
 			"same-origin", "HX-Request", script)
 		if resp.StatusCode != 401 || !strings.Contains(body, want[0]) || !strings.Contains(body, want[1]) ||
 			(resp.Header.Get("HX-Retarget") == "find .refusal") != (script == "true") {
-			t.Errorf("a form without a session, with scripts %s: status %d, target %q: %s", script, resp.StatusCode, resp.Header.Get("HX-Retarget"),
-				body)
+			t.Errorf("a form without a session, with scripts %s: status %d, target %q: %s", script, resp.StatusCode,
+				resp.Header.Get("HX-Retarget"), body)
 		}
 	}
 	if resp, body := w.get(t, "/login"); resp.StatusCode != 200 || strings.Contains(body, `href="/queues"`) {
@@ -137,7 +139,8 @@ func TestLogin(t *testing.T) {
 		resp, body := w.post(t, "/login", url.Values{"token": {token}})
 		if resp.StatusCode != 422 || len(resp.Cookies()) != 0 || !strings.Contains(body, `class="wrong-says"`) || len(token) > 10 &&
 			strings.Contains(body, token) {
-			t.Errorf("login with the invalid token %q: status %d, cookies %v, or the token is on the page", token, resp.StatusCode, resp.Cookies())
+			t.Errorf("login with the invalid token %q: status %d, cookies %v, or the token is on the page", token,
+				resp.StatusCode, resp.Cookies())
 		}
 	}
 	resp, _ := w.post(t, "/login?next="+url.QueryEscape("/tasks?q=x"), url.Values{"token": {w.token}})
@@ -162,8 +165,8 @@ func TestLogin(t *testing.T) {
 	if _, body := w.get(t, "/login?kept=yes"); !strings.Contains(body, "did not keep the session") {
 		t.Error("the page does not say that the browser did not keep the cookie")
 	}
-	for next, want := range map[string]string{"/queues": "/queues", "//evil.example": "/", "https://evil.example": "/", `/\evil.example`: "/",
-		"": "/"} {
+	for next, want := range map[string]string{"/queues": "/queues", "//evil.example": "/", "https://evil.example": "/",
+		`/\evil.example`: "/", "": "/"} {
 		if resp, _ := w.get(t, "/login?kept=yes&next="+url.QueryEscape(next), as(w.token)...); resp.Header.Get("Location") != want {
 			t.Errorf("after the login, next %q redirects to %q, want %q", next, resp.Header.Get("Location"), want)
 		}
@@ -196,11 +199,12 @@ func TestActionsDependOnRole(t *testing.T) {
 		token := w.tokenFor(t, name, c.roles...)
 		_, body := w.get(t, "/queues/mail", as(token)...)
 		if !strings.Contains(body, `data-can="`+c.can+`"`) || !strings.Contains(body, ">"+name+"<") {
-			t.Errorf("%s: the page does not have the rights %s: %s", name, c.can, body[strings.Index(body, "<body"):strings.Index(body, "<body")+
-				300])
+			t.Errorf("%s: the page does not have the rights %s: %s", name, c.can,
+				body[strings.Index(body, "<body"):strings.Index(body, "<body")+
+					300])
 		}
-		resp, body := w.send(t, "POST", "/queues/mail/pause", "reason=x", append(as(token), "Content-Type", "application/x-www-form-urlencoded",
-			"Sec-Fetch-Site", "same-origin")...)
+		resp, body := w.send(t, "POST", "/queues/mail/pause", "reason=x", append(as(token), "Content-Type",
+			"application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")...)
 		if resp.StatusCode != c.status || c.status == 403 && !strings.Contains(body, "permission denied") {
 			t.Errorf("%s: pausing has status %d, want %d", name, resp.StatusCode, c.status)
 		}
@@ -317,8 +321,8 @@ func TestFormsOfOtherVisitors(t *testing.T) {
 		_, body := w.get(t, "/queues/mail/pause", append(dialog, alice...)...)
 		send := func(path string, form url.Values) (*http.Response, string) {
 			t.Helper()
-			return w.send(t, "POST", path, form.Encode(), append([]string{"Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site",
-				"same-origin"}, bob...)...)
+			return w.send(t, "POST", path, form.Encode(), append([]string{"Content-Type", "application/x-www-form-urlencoded",
+				"Sec-Fetch-Site", "same-origin"}, bob...)...)
 		}
 		form := filled(body)
 		form.Set("reason", "it burns")
@@ -355,8 +359,8 @@ func TestStartPageDependsOnRights(t *testing.T) {
 		{w.tokenFor(t, "observer", admin.RoleObserve), "",
 			"/ /queues /tasks /types /dead /poison /schedules /groups /workers /operations /webhooks /settings"},
 		{some.Secret, "/queues", "/queues /tasks /types /dead /poison /schedules /groups /workers /operations /settings"},
-		{w.token, "", "/ /queues /tasks /types /dead /poison /schedules /groups /workers /operations /audit /cluster /webhooks /namespaces " +
-			"/tokens /settings"},
+		{w.token, "", "/ /queues /tasks /types /dead /poison /schedules /groups /workers /operations /audit /cluster /webhooks " +
+			"/namespaces /tokens /settings"},
 	} {
 		if resp, _ := w.get(t, "/", as(c.token)...); resp.Header.Get("Location") != c.begins {
 			t.Errorf("the start page redirects to %q, want %q", resp.Header.Get("Location"), c.begins)

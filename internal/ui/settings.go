@@ -33,13 +33,16 @@ func settingsGroups(s *admin.QueueSettings) []factGroup {
 		order = fmt.Sprintf("weights %d : %d : %d", w.High, w.Normal, w.Low)
 	}
 	return []factGroup{
-		{"Runs", []form.Fact{{Name: "Max attempts", Value: format.Number(s.MaxAttempts)}, {Name: "Retry backoff", Value: retryText(s.Retry)},
-			{Name: "Run timeout", Value: orNone(s.Timeout > 0, format.Duration(s.Timeout))}, {Name: "Lease", Value: format.Duration(s.Lease)}}},
+		{"Runs", []form.Fact{{Name: "Max attempts", Value: format.Number(s.MaxAttempts)}, {Name: "Retry backoff",
+			Value: retryText(s.Retry)},
+			{Name: "Run timeout", Value: orNone(s.Timeout > 0, format.Duration(s.Timeout))},
+			{Name: "Lease", Value: format.Duration(s.Lease)}}},
 		{"Limits", []form.Fact{{Name: "Max running", Value: orNone(s.MaxRunning > 0, format.Number(s.MaxRunning))},
 			{Name: "Rate", Value: orNone(s.Rate.Limit > 0, form.RateText(s.Rate))}, {Name: "Max length", Value: orNone(s.MaxLength > 0,
 				format.Number(s.MaxLength))}, {Name: "Each key", Value: orNone(s.PerKey != admin.QueueLimits{}, limitsText(s.PerKey))}}},
 		{"Order", []form.Fact{{Name: "Priorities", Value: order}, {Name: "Tasks of a key", Value: keyOrderText(s.KeyOrder)}}},
-		{"Alerts", []form.Fact{{Name: "Max wait", Value: format.Duration(s.MaxWait)}, {Name: "Circuit breaker", Value: breakerText(s.Breaker)}}},
+		{"Alerts", []form.Fact{{Name: "Max wait", Value: format.Duration(s.MaxWait)}, {Name: "Circuit breaker",
+			Value: breakerText(s.Breaker)}}},
 		{"Retention", []form.Fact{{Name: "Succeeded", Value: format.Duration(s.Retention.Succeeded)}, {Name: "Dead letters",
 			Value: format.Duration(s.Retention.Dead)}}},
 	}
@@ -144,8 +147,9 @@ func commonFields(s *admin.QueueSettings) []form.Field {
 	return []form.Field{
 		{Name: "max_running", Label: "Max running", Kind: "number", Value: form.NumberText(int64(s.MaxRunning)), Placeholder: "no limit",
 			Hint: "Tasks that run at the same time, over all workers."},
-		{Name: "rate", Label: "Rate", Kind: "text", Value: form.RateText(s.Rate), Placeholder: "no limit", Hint: "How many tasks may start. " +
-			settingsRateHint},
+		{Name: "rate", Label: "Rate", Kind: "text", Value: form.RateText(s.Rate), Placeholder: "no limit",
+			Hint: "How many tasks may start. " +
+				settingsRateHint},
 		{Name: "max_attempts", Label: "Max attempts", Kind: "number", Value: form.NumberText(int64(s.MaxAttempts)), Placeholder: "5",
 			Hint: "After that many failures a task becomes a dead letter."},
 		{Name: "timeout", Label: "Run timeout", Kind: "text", Value: form.DurationText(s.Timeout), Placeholder: "none",
@@ -210,10 +214,14 @@ func keyFields(s *admin.QueueSettings) []form.Field {
 
 func keepFields(s *admin.QueueSettings) []form.Field {
 	return []form.Field{
-		{Fold: "Retention", FoldSummary: "succeeded " + format.Duration(s.Retention.Succeeded) + ", dead " + format.Duration(s.Retention.Dead),
-			Name: "retention.succeeded", Label: "Succeeded", Kind: "text", Value: form.DurationText(s.Retention.Succeeded), Placeholder: "24h"},
-		{Name: "retention.discarded", Label: "Discarded", Kind: "text", Value: form.DurationText(s.Retention.Discarded), Placeholder: "24h"},
-		{Name: "retention.cancelled", Label: "Cancelled", Kind: "text", Value: form.DurationText(s.Retention.Cancelled), Placeholder: "24h"},
+		{Fold: "Retention", FoldSummary: "succeeded " + format.Duration(s.Retention.Succeeded) + ", dead " +
+			format.Duration(s.Retention.Dead),
+			Name: "retention.succeeded", Label: "Succeeded", Kind: "text", Value: form.DurationText(s.Retention.Succeeded),
+			Placeholder: "24h"},
+		{Name: "retention.discarded", Label: "Discarded", Kind: "text", Value: form.DurationText(s.Retention.Discarded),
+			Placeholder: "24h"},
+		{Name: "retention.cancelled", Label: "Cancelled", Kind: "text", Value: form.DurationText(s.Retention.Cancelled),
+			Placeholder: "24h"},
 		{Name: "retention.dead", Label: "Dead", Kind: "text", Value: form.DurationText(s.Retention.Dead), Placeholder: "14d"},
 		{Name: "retention.poisoned", Label: "Poisoned", Kind: "text", Value: form.DurationText(s.Retention.Poisoned), Placeholder: "14d"},
 	}

@@ -65,7 +65,8 @@ func TestTimelineShowsOperators(t *testing.T) {
 	_, err = operator.Tasks().Update(t.Context(), id, admin.TaskUpdate{Priority: pawltype.High})
 	must(t, err)
 	fail()
-	o, err := operator.Operations().Start(t.Context(), admin.OperationSpec{Action: admin.ActionReplay, Filter: &admin.Filter{Queue: "mail"}})
+	o, err := operator.Operations().Start(t.Context(), admin.OperationSpec{Action: admin.ActionReplay,
+		Filter: &admin.Filter{Queue: "mail"}})
 	must(t, err)
 	_, err = operator.Operations().Wait(t.Context(), o.ID, nil)
 	must(t, err)
@@ -100,11 +101,13 @@ func TestQueueShowsWhatHeldTasksWaitFor(t *testing.T) {
 	_, page := w.get(t, "/queues/mail")
 	age := regexp.MustCompile(`<span title="[^"]+">\d[^<]*s</span>(</b><span>oldest wait|</td>)`)
 	if !age.MatchString(list) || !age.MatchString(page) {
-		t.Errorf("the oldest wait of held tasks is missing in the list, %t, or on the page, %t", !age.MatchString(list), !age.MatchString(page))
+		t.Errorf("the oldest wait of held tasks is missing in the list, %t, or on the page, %t", !age.MatchString(list),
+			!age.MatchString(page))
 	}
 	behind := w.newest(t, admin.Filter{Queue: "mail", States: []pawltype.State{pawltype.StateReady}})
 	_, waiting := w.get(t, "/tasks/"+behind)
-	if want := `<a href="/tasks/` + claimed[0].ID + `">Show that task</a>`; !strings.Contains(page, want) || !strings.Contains(waiting, want) {
+	if want := `<a href="/tasks/` + claimed[0].ID + `">Show that task</a>`; !strings.Contains(page, want) ||
+		!strings.Contains(waiting, want) {
 		t.Errorf("the page of the queue, or of a task that waits, lacks %s: %s", want,
 			regexp.MustCompile(`(?s)why-detail.{0,400}`).FindString(page))
 	}

@@ -22,7 +22,8 @@ func TestTimesAreLocal(t *testing.T) {
 		b.eval(fmt.Sprintf(`{ const noon = new Date(); noon.setHours(12, 0, 0, 0); const at = new Date(noon.getTime() + %v * 3600e3).toISOString();
 			document.body.insertAdjacentHTML("beforeend", '<time id="probe" %s datetime="' + at + '" title="' + at + '">before</time>'); }`, hours, attrs))
 		b.until(`document.getElementById("probe").textContent !== "before"`)
-		return b.eval(`(() => { const p = document.getElementById("probe"), s = p.textContent + " | " + p.title; p.remove(); return s; })()`)
+		return b.eval(`(() => { const p = document.getElementById("probe"), s = p.textContent + " | " + p.title; p.remove(); ` +
+			`return s; })()`)
 	}
 	expect := func(what, got, want string) {
 		t.Helper()

@@ -55,13 +55,14 @@ func TestTokenLifecycle(t *testing.T) {
 		t.Errorf("revoking has status %d, or the token is still valid", status)
 	}
 
-	_, body = w.sendAs(t, w.token, "/new-token", url.Values{"name": {"all"}, "roles": {"observe"}, "queues": {"*"}, "all_namespaces": {"yes"},
-		"expires_in": {"never"}})
+	_, body = w.sendAs(t, w.token, "/new-token", url.Values{"name": {"all"}, "roles": {"observe"}, "queues": {"*"},
+		"all_namespaces": {"yes"}, "expires_in": {"never"}})
 	if info, err = admin.New(w.client).Access().GetToken(t.Context(), admin.TokenName{Name: "all", AllNamespaces: true}); err != nil ||
 		!info.ExpiresAt.IsZero() {
 		t.Errorf("the token for all namespaces is %+v, %v: %s", info, err, body)
 	}
-	if resp, body := w.get(t, "/tokens/all/revoke?all=yes", as(w.token)...); resp.StatusCode != 200 || !strings.Contains(body, "Revoke all") {
+	if resp, body := w.get(t, "/tokens/all/revoke?all=yes", as(w.token)...); resp.StatusCode != 200 ||
+		!strings.Contains(body, "Revoke all") {
 		t.Errorf("the form to revoke a token of all namespaces: status %d", resp.StatusCode)
 	}
 	for e, err := range admin.New(w.client).Audit().List(t.Context(), admin.AuditFilter{Action: "token.*"}) {
@@ -97,12 +98,14 @@ func TestSessionsAloneMakeNothingLasting(t *testing.T) {
 		for _, again := range []string{"", other, w.token[:len(w.token)-1], w.token + "x"} {
 			form.Set("your_token", again)
 			status, body := w.sendAs(t, w.token, path, form)
-			if status != 422 || !strings.Contains(body, "is not the token that you logged in with") || again != "" && strings.Contains(body, again) {
+			if status != 422 || !strings.Contains(body, "is not the token that you logged in with") || again != "" &&
+				strings.Contains(body, again) {
 				t.Errorf("%s with the token %q has status %d, or shows it", path, again, status)
 			}
 		}
 		form.Set("your_token", w.token)
-		if status, body := w.sendAs(t, w.token, path, form); status != map[bool]int{true: 303, false: 200}[strings.HasSuffix(path, "/edit")] {
+		if status, body := w.sendAs(t, w.token, path, form); status != map[bool]int{true: 303,
+			false: 200}[strings.HasSuffix(path, "/edit")] {
 			t.Errorf("%s with the session's token has status %d: %s", path, status, body)
 		}
 	}
@@ -119,7 +122,8 @@ func TestTokensAreForAdmins(t *testing.T) {
 				t.Errorf("%s: POST %s has status %d, want 403", role, path, status)
 			}
 		}
-		if status, body := w.sendAs(t, token, "/new-token", url.Values{"name": {"x"}, "roles": {"observe"}, "queues": {"*"}}); status != 403 ||
+		if status, body := w.sendAs(t, token, "/new-token", url.Values{"name": {"x"}, "roles": {"observe"},
+			"queues": {"*"}}); status != 403 ||
 			shownSecret.MatchString(body) {
 			t.Errorf("a token with role %s could create a token: status %d", role, status)
 		}
@@ -140,8 +144,9 @@ func TestTokensAreForAdmins(t *testing.T) {
 		"name=x&roles=observe": "queues", "name=x&roles=observe&queues=a%20b": "queues",
 		"name=x&roles=observe&queues=*&expires_in=soon": "expires_in"} {
 		values, _ := url.ParseQuery(form)
-		if status, body := w.sendAs(t, w.token, "/new-token", values); status != 422 || !regexp.MustCompile(`(?s)wrong">\s*<label for="f-`+field+
-			`"`).MatchString(body) {
+		if status, body := w.sendAs(t, w.token, "/new-token", values); status != 422 ||
+			!regexp.MustCompile(`(?s)wrong">\s*<label for="f-`+field+
+				`"`).MatchString(body) {
 			t.Errorf("%s: status %d, or no error is shown at field %s", form, status, field)
 		}
 	}

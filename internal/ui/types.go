@@ -62,8 +62,8 @@ func showTypes(req *web.Request) (*web.Screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	view := &typesView{Names: req.Names(), Queue: req.Query("queue"), Order: req.Query("order"), Window: req.Query("window"), Windows: windows,
-		AllQueuesURL: req.Here("queue", "", "cursor", "")}
+	view := &typesView{Names: req.Names(), Queue: req.Query("queue"), Order: req.Query("order"), Window: req.Query("window"),
+		Windows: windows, AllQueuesURL: req.Here("queue", "", "cursor", "")}
 	for _, p := range typePicks {
 		view.Picks = append(view.Picks, web.Chip{Label: p.label, URL: req.Here("order", string(p.order), "cursor", ""),
 			On: string(p.order) == view.Order})

@@ -18,8 +18,10 @@ func TestChangesSinceADeploy(t *testing.T) {
 		before, after admin.TypePeriod
 		want          string
 	}{
-		{period(10, 0.01, time.Second, 900), period(12, 0.031, 2*time.Second, 900), "+20 %|+20 %|+2.1 points worse|+100 % worse|+100 % worse"},
-		{period(10, 0.5, 2*time.Second, 90), period(10, 0.25, time.Second, 90), "the same|the same|−25 points better|−50 % better|−50 % better"},
+		{period(10, 0.01, time.Second, 900), period(12, 0.031, 2*time.Second, 900),
+			"+20 %|+20 %|+2.1 points worse|+100 % worse|+100 % worse"},
+		{period(10, 0.5, 2*time.Second, 90), period(10, 0.25, time.Second, 90),
+			"the same|the same|−25 points better|−50 % better|−50 % better"},
 		// with 9 runs each, that may be chance
 		{period(10, 0.5, time.Second, 9), period(10, 0.25, time.Second, 9), "the same|the same|−25 points|the same|the same"},
 		{period(10, 0, time.Second, 9), period(10, 0, 1100*time.Millisecond, 9), "the same|the same|the same|+10 %|+10 %"},

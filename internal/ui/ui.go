@@ -16,7 +16,8 @@ import (
 type Config struct {
 	// Dial connects to the API on behalf of a client host.
 	Dial func(ctx context.Context, from string) (net.Conn, error)
-	// BasePath is the prefix of all URL paths that browsers see, such as "/pawl"; "": none. It is stripped from requests before they get here.
+	// BasePath is the prefix of all URL paths that browsers see, such as "/pawl"; "": none. It is stripped from
+	// requests before they get here.
 	BasePath string
 	Logger   *slog.Logger // nil: none
 	// LoggedIn, if not nil, is called when a visitor has logged in with a token, from a host.

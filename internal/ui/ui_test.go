@@ -153,8 +153,8 @@ func TestLongListsFitTheBudget(t *testing.T) {
 	}
 	w.manyNames(t, 60, 60)
 	w.manyOthers(t, 60, long)
-	for _, path := range []string{"/", "/queues", "/tasks", "/dead", "/namespaces", "/namespaces/choose", "/tokens", "/schedules", "/workers",
-		"/webhooks", "/markers", "/audit", "/operations"} {
+	for _, path := range []string{"/", "/queues", "/tasks", "/dead", "/namespaces", "/namespaces/choose", "/tokens",
+		"/schedules", "/workers", "/webhooks", "/markers", "/audit", "/operations"} {
 		if _, body := w.get(t, path); len(body) > 100<<10 {
 			t.Errorf("%s has %d bytes, want at most 100 KiB", path, len(body))
 		} else {
@@ -202,7 +202,8 @@ func (w *world) manyOthers(t testing.TB, n int, long string) {
 	for i := range n {
 		name := fmt.Sprintf("%s-%d", long, i)
 		_, err := operator.Schedules().Put(t.Context(), admin.ScheduleSpec{Name: name, Cron: "30 3 * * 1-5",
-			TimeZone: "America/Argentina/Buenos_Aires", Owner: long, Task: pawl.RawTask{Type: long}, Options: []pawl.Option{pawl.Queue(name)}})
+			TimeZone: "America/Argentina/Buenos_Aires", Owner: long, Task: pawl.RawTask{Type: long},
+			Options: []pawl.Option{pawl.Queue(name)}})
 		must(t, err)
 		_, err = claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{name}, Max: 3, Worker: name})
 		must(t, err)
@@ -212,8 +213,9 @@ func (w *world) manyOthers(t testing.TB, n int, long string) {
 		_, err = operator.Webhooks().Create(t.Context(), admin.WebhookSpec{Name: name, URL: "https://example.com/" + long,
 			Events: []admin.WebhookEvent{admin.WebhookTaskDead}, Queues: []string{name}})
 		must(t, err)
-		op, err := operator.Operations().Start(t.Context(), admin.OperationSpec{Action: admin.ActionCancel, Filter: &admin.Filter{Queue: name,
-			Type: long}, Reason: "it was " + long})
+		op, err := operator.Operations().Start(t.Context(), admin.OperationSpec{Action: admin.ActionCancel,
+			Filter: &admin.Filter{Queue: name,
+				Type: long}, Reason: "it was " + long})
 		must(t, err)
 		_, err = operator.Operations().Wait(t.Context(), op.ID, nil)
 		must(t, err)
@@ -430,7 +432,8 @@ func TestErrorsAreBesideTheirField(t *testing.T) {
 			"is not JSON: line 1, column 2: invalid character &#39;n&#39; looking for beginning of object key string"},
 		{"/enqueue", url.Values{"type": {"a"}, "payload": {"{\"straße\":1,\n \"ü\": 1 2}"}}, "payload",
 			"is not JSON: line 2, column 9: invalid character &#39;2&#39; after object key:value pair"},
-		{"/enqueue", url.Values{"type": {"a"}, "payload": {"[1,\n2"}}, "payload", "is not JSON: line 2, column 2: unexpected end of JSON input"},
+		{"/enqueue", url.Values{"type": {"a"}, "payload": {"[1,\n2"}}, "payload",
+			"is not JSON: line 2, column 2: unexpected end of JSON input"},
 		{"/enqueue", url.Values{"type": {"a"}, "queue": {"no/slash"}}, "queue", "no/slash"},
 		{"/enqueue", url.Values{"type": {"a"}, "run_at": {"tomorrow"}}, "run_at", "tomorrow"},
 		{"/new-schedule", url.Values{"name": {"s"}, "cron": {"61 * * * *"}, "task.type": {"a"}}, "cron", "61"},
@@ -443,7 +446,8 @@ func TestErrorsAreBesideTheirField(t *testing.T) {
 			`">.*?<p class="wrong-says" id="[^"]*" role="alert">([^<]*)<`)
 		m := beside.FindStringSubmatch(body)
 		if resp.StatusCode != 422 || m == nil || !strings.Contains(m[1], c.says) {
-			t.Errorf("%s %v: status %d, the message at field %s is %q, want it to contain %q", c.path, c.form, resp.StatusCode, c.field, m, c.says)
+			t.Errorf("%s %v: status %d, the message at field %s is %q, want it to contain %q", c.path, c.form, resp.StatusCode,
+				c.field, m, c.says)
 		}
 		for name, values := range c.form {
 			if values[0] != "" && !strings.Contains(body, htmlEscaper.Replace(values[0])) {
@@ -469,7 +473,8 @@ func TestARefusedOperationKeepsItsCount(t *testing.T) {
 			t.Errorf("the form lacks %s", want)
 		}
 	}
-	if resp, _ := w.post(t, "/operations/new", url.Values{"action": {"cancel"}, "q": {"queue:mail"}, "rate": {"100/1m"}}); resp.StatusCode !=
+	if resp, _ := w.post(t, "/operations/new", url.Values{"action": {"cancel"}, "q": {"queue:mail"},
+		"rate": {"100/1m"}}); resp.StatusCode !=
 		303 {
 		t.Errorf("a rate of 100/1m: status %d, want 303", resp.StatusCode)
 	}
@@ -539,8 +544,8 @@ func TestAllAttemptsCanBeSeen(t *testing.T) {
 			links, at = append(links, m[2]), html.UnescapeString(m[1]) // the last link leads to older attempts, or back from the oldest
 		}
 		if got := strings.Join(links, " "); shown[0][1] != want.first || shown[len(shown)-1][1] != want.last || got != want.links {
-			t.Errorf("the page has attempts %s to %s and the links %q, want %s to %s and %q", shown[0][1], shown[len(shown)-1][1], got, want.first,
-				want.last, want.links)
+			t.Errorf("the page has attempts %s to %s and the links %q, want %s to %s and %q", shown[0][1], shown[len(shown)-1][1], got,
+				want.first, want.last, want.links)
 		}
 		if !strings.Contains(body, `<details class="card more-facts"><summary><h2>64 headers</h2>`) ||
 			strings.Index(body, "<h2>Payload</h2>") > strings.Index(body, "<h2>Timeline</h2>") {
@@ -588,8 +593,9 @@ func TestTaskFormHasEveryOption(t *testing.T) {
 	}
 	keep := 36 * time.Hour
 	before := admin.ScheduleSpec{Name: "s", Every: time.Hour, Task: pawl.RawTask{Type: "b"}, Options: []pawl.Option{pawl.Queue("mail"),
-		pawl.Retry(pawltype.RetryPolicy{Initial: pawltype.NoWait, Factor: 3}), pawl.Retention(keep), pawl.Cost(4), pawl.Header("tenant", "all"),
-		pawl.Then(pawl.RawTask{Type: "c"}), pawl.Unique(pawltype.UniqueOpts{Key: "k", OnConflict: pawltype.OnConflictReject,
+		pawl.Retry(pawltype.RetryPolicy{Initial: pawltype.NoWait, Factor: 3}), pawl.Retention(keep), pawl.Cost(4),
+		pawl.Header("tenant", "all"), pawl.Then(pawl.RawTask{Type: "c"}),
+		pawl.Unique(pawltype.UniqueOpts{Key: "k", OnConflict: pawltype.OnConflictReject,
 			States: []pawltype.State{pawltype.StateScheduled, pawltype.StateReady, pawltype.StateClaimed, pawltype.StateRetrying,
 				pawltype.StateDead}})}}
 	_, err = admin.New(w.client).Schedules().Create(t.Context(), before)

@@ -133,7 +133,8 @@ func TestFormsChangeWhatWasTouched(t *testing.T) {
 				}
 				stored := flat(t, e.get())
 				if resp, body := w.post(t, path, form); resp.StatusCode != 303 {
-					t.Fatalf("status %d: %s", resp.StatusCode, regexp.MustCompile(`(?:class="refused"|id="wrong-).*`).FindAllString(body, -1))
+					t.Fatalf("status %d: %s", resp.StatusCode, regexp.MustCompile(`(?:class="refused"|id="wrong-).*`).FindAllString(body,
+						-1))
 				}
 				diff := differing(stored, flat(t, e.get()))
 				if len(diff) == 0 {
@@ -231,11 +232,11 @@ func differing(a, b map[string]string) (paths []string) {
 func (w *world) editables(t *testing.T) []editable {
 	operator, day := admin.New(w.client), 24*time.Hour
 	settings := admin.QueueSettings{
-		Weights: &admin.PriorityWeights{High: 6, Normal: 3, Low: 1}, Retry: pawltype.RetryPolicy{Initial: pawltype.NoWait, Factor: 1.0000000001,
-			Max: time.Hour, Jitter: pawltype.NoJitter},
-		MaxAttempts: 3, Lease: 90*time.Second + 1, Timeout: time.Minute + time.Millisecond, MaxWait: day + time.Second, MaxLength: 1_000_000,
-		KeyOrder: admin.KeyOrderStrict, Retention: admin.Retention{Succeeded: time.Nanosecond, Discarded: day, Cancelled: day + 1, Dead: 3 * day,
-			Poisoned: 4 * day},
+		Weights: &admin.PriorityWeights{High: 6, Normal: 3, Low: 1}, Retry: pawltype.RetryPolicy{Initial: pawltype.NoWait,
+			Factor: 1.0000000001, Max: time.Hour, Jitter: pawltype.NoJitter},
+		MaxAttempts: 3, Lease: 90*time.Second + 1, Timeout: time.Minute + time.Millisecond, MaxWait: day + time.Second,
+		MaxLength: 1_000_000, KeyOrder: admin.KeyOrderStrict, Retention: admin.Retention{Succeeded: time.Nanosecond, Discarded: day,
+			Cancelled: day + 1, Dead: 3 * day, Poisoned: 4 * day},
 		QueueLimits: admin.QueueLimits{MaxRunning: 5, Rate: admin.RateLimit{Limit: 10, Period: time.Minute, Burst: 10}},
 		PerKey:      admin.QueueLimits{MaxRunning: 2, Rate: admin.RateLimit{Limit: 1, Period: 90 * time.Second, Burst: 4}},
 		Keys: map[string]admin.KeyLimits{"acme ": {Weight: 3}, "acme": {Weight: 1}, "\"q\" \u2028": {QueueLimits: admin.QueueLimits{
@@ -248,7 +249,8 @@ func (w *world) editables(t *testing.T) []editable {
 		Owner: " a, b ", Task: pawl.RawTask{Type: "t ", Payload: []byte("{\"b\":1,\r\n \"a\": \"<\"}\n")},
 		Options: []pawl.Option{pawl.Queue("mail"), pawl.Key(" acme"), pawl.Tags("a,b", "c", " d "), pawl.Header("h", " two\nlines "),
 			pawl.Header("a:b", `"q"`), pawl.MaxAttempts(4), pawl.Timeout(time.Second + 1), pawl.ExpiresIn(time.Hour + 1), pawl.Retention(0),
-			pawl.Retry(settings.Retry), pawl.Cost(3), pawl.Unique(pawltype.UniqueOpts{Key: "u ", States: []pawltype.State{"scheduled", "ready",
+			pawl.Retry(settings.Retry), pawl.Cost(3),
+			pawl.Unique(pawltype.UniqueOpts{Key: "u ", States: []pawltype.State{"scheduled", "ready",
 				"claimed", "retrying", "succeeded"}}),
 			pawl.Then(pawl.RawTask{Type: "next ", Payload: []byte(` {}`)}, pawl.Tags("x,y"), pawl.In(time.Minute))}}
 	var task string
@@ -269,28 +271,30 @@ func (w *world) editables(t *testing.T) []editable {
 		}, func() any {
 			s, err := operator.Schedules().Get(t.Context(), "s")
 			must(t, err)
-			return admin.Schedule{Cron: s.Cron, Every: s.Every, TimeZone: s.TimeZone, Jitter: s.Jitter, Missed: s.Missed, Overlap: s.Overlap,
-				Owner: s.Owner, Task: s.Task}
+			return admin.Schedule{Cron: s.Cron, Every: s.Every, TimeZone: s.TimeZone, Jitter: s.Jitter, Missed: s.Missed,
+				Overlap: s.Overlap, Owner: s.Owner, Task: s.Task}
 		}},
 		{func() string {
 			w.enqueue(t, 1, func(int) pawl.Item {
-				return job("t ", "{\"a\":\r 1}", pawl.Key("k "), pawl.Tags("a,b"), pawl.In(time.Hour), pawl.MaxAttempts(5), pawl.Priority("high"))
+				return job("t ", "{\"a\":\r 1}", pawl.Key("k "), pawl.Tags("a,b"), pawl.In(time.Hour), pawl.MaxAttempts(5),
+					pawl.Priority("high"))
 			})
 			task = w.newest(t, admin.Filter{Type: "t "})
 			return "/tasks/" + task + "/edit"
 		}, func() any {
 			of, err := w.client.Task(t.Context(), task)
 			must(t, err)
-			return map[string]any{"runat": of.RunAt, "payload": of.Payload, "maxattempts": of.MaxAttempts, "priority": of.Priority, "key": of.Key,
-				"tags": of.Tags, "type": of.Type, "queue": of.Queue}
+			return map[string]any{"runat": of.RunAt, "payload": of.Payload, "maxattempts": of.MaxAttempts, "priority": of.Priority,
+				"key": of.Key, "tags": of.Tags, "type": of.Type, "queue": of.Queue}
 		}},
 		{func() string {
-			spec := admin.WebhookSpec{Name: "hook", URL: "https://example.com/%20?a=b&c", Events: []admin.WebhookEvent{"task.dead", "breaker.*",
+			spec := admin.WebhookSpec{Name: "hook", URL: "https://example.com/%20?a=b&c", Events: []admin.WebhookEvent{
+				"task.dead", "breaker.*",
 				"queue.*"}, Queues: []string{"mail*", "x"}, DepthOver: 7, WaitOver: 61 * time.Second}
 			_, err := operator.Webhooks().Create(t.Context(), spec)
 			if errors.Is(err, pawltype.ErrConflict) {
-				_, _, err = operator.Webhooks().Update(t.Context(), "hook", admin.WebhookChange{URL: spec.URL, Events: spec.Events, Queues: spec.Queues,
-					DepthOver: &spec.DepthOver, WaitOver: &spec.WaitOver})
+				_, _, err = operator.Webhooks().Update(t.Context(), "hook", admin.WebhookChange{URL: spec.URL, Events: spec.Events,
+					Queues: spec.Queues, DepthOver: &spec.DepthOver, WaitOver: &spec.WaitOver})
 			}
 			must(t, err)
 			return "/webhooks/hook/edit"
@@ -302,8 +306,8 @@ func (w *world) editables(t *testing.T) []editable {
 		{func() string {
 			n := func(n int64) *int64 { return &n }
 			_, _, err := operator.Namespaces().SetQuotas(t.Context(), "default", admin.QuotaChange{MaxBacklog: n(1_000_000),
-				MaxBacklogBytes: n(1<<30 + 1), MaxRunning: n(1000), MaxQueues: n(300), MaxSchedules: n(10), MaxRequestsPerSecond: n(100_000),
-				MaxBytesPerSecond: n(1 << 40)})
+				MaxBacklogBytes: n(1<<30 + 1), MaxRunning: n(1000), MaxQueues: n(300), MaxSchedules: n(10),
+				MaxRequestsPerSecond: n(100_000), MaxBytesPerSecond: n(1 << 40)})
 			must(t, err)
 			return "/namespaces/default/quotas"
 		}, func() any {

@@ -116,17 +116,19 @@ func TestEveryAction(t *testing.T) {
 			says: "the provider is down"},
 		{name: "resume", click: link("/resume"), submit: true, says: "Resumed the queue"},
 		{name: "resume-key", at: "/queues/media", click: `.notice-row a[data-form]`, submit: true, says: "Resumed key tenant-4"},
-		{name: "close-breaker", at: "/queues/billing", click: link("/close-breaker"), submit: true, says: "Closed the breaker of card.charge"},
+		{name: "close-breaker", at: "/queues/billing", click: link("/close-breaker"), submit: true,
+			says: "Closed the breaker of card.charge"},
 		{name: "purge", at: "/queues/reports", click: link("/purge"), fill: []string{"confirm", "reports"}, submit: true,
 			says: "Discarded 36 tasks"},
 		{name: "retry", at: "/tasks/" + dead, click: link("/retry"), submit: true, says: "Retried."},
-		{name: "edit", click: link("/edit"), fill: []string{"priority", "high", "payload", `{"user": 99}`}, submit: true, says: `"user": 99`},
+		{name: "edit", click: link("/edit"), fill: []string{"priority", "high", "payload", `{"user": 99}`}, submit: true,
+			says: `"user": 99`},
 		{name: "run-now", at: "/tasks/" + retrying, click: link("/run-now"), submit: true, says: "The task is ready."},
 		{name: "discard", click: link("/discard"), fill: []string{"reason", "a test"}, submit: true, says: "Discarded."},
 		{name: "cancel", at: "/tasks/" + ready, click: link("/cancel"), submit: true, says: "Cancelled."},
 		{name: "cancel-running", at: "/tasks/" + running, click: link("/cancel"), submit: true, says: "Cancelled."},
-		{name: "enqueue", at: "/enqueue", fill: []string{"type", "mail.welcome", "queue", "mail", "payload", `{"to": "new@example.com"}`, "tags",
-			"vip, de"}, submit: true, says: "Enqueued."},
+		{name: "enqueue", at: "/enqueue", fill: []string{"type", "mail.welcome", "queue", "mail", "payload", `{"to": "new@example.com"}`,
+			"tags", "vip, de"}, submit: true, says: "Enqueued."},
 		{name: "view-save", at: "/tasks?q=" + url.QueryEscape("queue:mail state:dead"), click: link("/views/save"), fill: []string{"name",
 			"Failed mail"}, submit: true, says: "Saved the view Failed mail."},
 		{name: "view-remove", click: link("/views/remove"), submit: true, says: "Removed the view Failed mail."},
@@ -139,13 +141,14 @@ func TestEveryAction(t *testing.T) {
 		{name: "operation-abort", click: link("/abort"), submit: true, says: "aborted"},
 		{name: "new-schedule", at: "/new-schedule", fill: []string{"name", "cleanup", "every", "1h", "task.type", "db.vacuum", "task.queue",
 			"books"}, submit: true, says: "Created."},
-		{name: "schedule-edit", at: "/schedules/digest-hourly/edit", fill: []string{"cron", "30 * * * *"}, submit: true, says: "30 * * * *"},
+		{name: "schedule-edit", at: "/schedules/digest-hourly/edit", fill: []string{"cron", "30 * * * *"}, submit: true,
+			says: "30 * * * *"},
 		{name: "schedule-trigger", at: "/schedules/cleanup", click: link("/trigger"), submit: true, says: "db.vacuum"},
 		{name: "schedule-pause", at: "/schedules/cleanup", click: link("/pause"), submit: true, says: "Paused."},
 		{name: "schedule-resume", click: link("/resume"), submit: true, says: "Resumed."},
 		{name: "schedule-delete", click: link("/delete"), submit: true, says: "Deleted schedule cleanup"},
-		{name: "worker-quiet", at: "/workers", click: link("/quiet"), fill: []string{"for", "2h", "reason", "a new version comes"}, submit: true,
-			says: "The worker takes no new tasks for 2 h"},
+		{name: "worker-quiet", at: "/workers", click: link("/quiet"), fill: []string{"for", "2h", "reason", "a new version comes"},
+			submit: true, says: "The worker takes no new tasks for 2 h"},
 		{name: "worker-resume", click: link("/resume"), submit: true, says: "The worker takes tasks again."},
 		{name: "group-close", at: "/groups/" + open, click: link("/close"), submit: true, says: "Closed."},
 		{name: "group-cancel", at: "/groups/" + group, click: link("/cancel"), submit: true, says: "Cancelled."},
@@ -160,14 +163,17 @@ func TestEveryAction(t *testing.T) {
 		{name: "new-webhook", at: "/webhooks", click: link("/new-webhook"), fill: []string{"name", "oncall", "url",
 			"https://hooks.example.com/pawl", "events", "task.dead,queue.over", "queues", "mail*", "depth_over", "100"}, once: true,
 			says: "hooks.example.com"},
-		{name: "webhook-edit", click: link("/webhooks/oncall/edit"), fill: []string{"wait_over", "10m"}, submit: true, says: "Oldest wait over"},
-		{name: "webhook-pause", click: link("/webhooks/oncall/pause"), fill: []string{"reason", "it moves"}, submit: true, says: "it moves"},
+		{name: "webhook-edit", click: link("/webhooks/oncall/edit"), fill: []string{"wait_over", "10m"}, submit: true,
+			says: "Oldest wait over"},
+		{name: "webhook-pause", click: link("/webhooks/oncall/pause"), fill: []string{"reason", "it moves"},
+			submit: true, says: "it moves"},
 		{name: "webhook-resume", click: link("/webhooks/oncall/resume"), submit: true, says: "Resumed."},
 		{name: "webhook-test", click: link("/webhooks/oncall/test"), submit: true, says: "Not delivered"},
-		{name: "webhook-rotate", click: link("/webhooks/oncall/rotate"), fill: []string{"overlap", "1h"}, once: true, says: "Secret rotated"},
+		{name: "webhook-rotate", click: link("/webhooks/oncall/rotate"), fill: []string{"overlap", "1h"}, once: true,
+			says: "Secret rotated"},
 		{name: "webhook-remove", click: link("/webhooks/oncall/remove"), submit: true, says: "Removed webhook oncall."},
-		{name: "new-marker", at: "/", click: link("/new-marker"), fill: []string{"kind", "incident", "title", "provider down", "at", "50m", "url",
-			"https://status.example.com/42", "queues", "mail"}, submit: true, says: "incident: provider down, open"},
+		{name: "new-marker", at: "/", click: link("/new-marker"), fill: []string{"kind", "incident", "title", "provider down",
+			"at", "50m", "url", "https://status.example.com/42", "queues", "mail"}, submit: true, says: "incident: provider down, open"},
 		{name: "marker-end", at: "/queues/mail", click: link("/end"), submit: true, says: "Ended: incident: mail provider is down"},
 		{name: "marker-remove", at: "/markers?kind=incident", click: link("/remove"), fill: []string{"reason", "a test"},
 			submit: true, says: "Removed."},
@@ -177,8 +183,8 @@ func TestEveryAction(t *testing.T) {
 			says: "Created namespace team-a."},
 		{name: "choose", click: ".space", fill: []string{"namespace", "team-a"}, submit: true, says: "Now showing namespace team-a."},
 		{name: "namespace-shown", at: "/namespaces", click: `main a[href="/in/team-a/"]`, says: "Nothing has been enqueued"},
-		{name: "namespace-remove", at: "/namespaces", click: link("/namespaces/team-a/remove"), fill: []string{"confirm", "team-a"}, submit: true,
-			says: "Removed namespace team-a."},
+		{name: "namespace-remove", at: "/namespaces", click: link("/namespaces/team-a/remove"), fill: []string{"confirm", "team-a"},
+			submit: true, says: "Removed namespace team-a."},
 		{name: "drain", at: "/cluster", click: link("/drain"), submit: true, says: "n1: draining"},
 		{name: "undrain", click: link("/undrain"), submit: true, says: "takes replicas again"},
 	} {
@@ -337,7 +343,8 @@ func TestFormsAndKeys(t *testing.T) {
 // completes types into the search, and accepts suggestions by keys and by a click.
 func (b *browser) completes() {
 	b.t.Helper()
-	const value, chosen = `document.getElementById("search").value`, `document.getElementById("search").getAttribute("aria-activedescendant")`
+	const value, chosen = `document.getElementById("search").value`,
+		`document.getElementById("search").getAttribute("aria-activedescendant")`
 	write := func(text string) {
 		b.eval(fmt.Sprintf(`{ const s = document.getElementById("search"); s.setRangeText(%q, s.value.length, s.value.length, "end"); `+
 			`s.dispatchEvent(new Event("input")); }`, text))
@@ -421,8 +428,8 @@ func TestLabelsAlign(t *testing.T) {
 	for _, width := range []int{1440, 820, 390} {
 		b.size(width, 900, false)
 		for _, path := range []string{"/operations/new?action=replay&q=queue:mail", "/operations/new?action=cancel&q=queue:mail",
-			"/operations/new?action=set_priority&q=queue:mail", "/queues/mail/settings", "/enqueue", "/new-schedule", "/new-token", "/new-webhook",
-			"/new-marker", "/namespaces/default/quotas"} {
+			"/operations/new?action=set_priority&q=queue:mail", "/queues/mail/settings", "/enqueue", "/new-schedule",
+			"/new-token", "/new-webhook", "/new-marker", "/namespaces/default/quotas"} {
 			b.visit(w.url + path)
 			got := b.eval(`(() => {
 				for (const fold of document.querySelectorAll("details")) fold.open = true;
@@ -470,8 +477,8 @@ func TestTickedRows(t *testing.T) {
 	b.click(`.of-ticked button[value="run_now"]`)
 	b.until(`document.querySelector("dialog[open] form") !== null`)
 	b.loading(func() { b.click("dialog .buttons button[type=submit]") })
-	b.until(`document.body.innerText.includes("Made ready 1 task.") && location.pathname + location.search === "/ops/tasks?q=queue%3Amail" ` +
-		`&& document.querySelectorAll("td.tick input").length === 5`)
+	b.until(`document.body.innerText.includes("Made ready 1 task.") && location.pathname + location.search === ` +
+		`"/ops/tasks?q=queue%3Amail" && document.querySelectorAll("td.tick input").length === 5`)
 	got, err := w.client.Task(t.Context(), id)
 	must(t, err)
 	if got.State != pawltype.StateReady {
@@ -539,10 +546,11 @@ func (w *world) everywhere(t testing.TB) (task, group string) {
 	_, err = operator.Queues().Put(ctx, "y", admin.QueueSettings{Keys: map[string]admin.KeyLimits{nasty: {Weight: 2}},
 		Breakers: map[string]admin.Breaker{nasty: {}}})
 	must(t, err)
-	_, err = operator.Operations().Start(ctx, admin.OperationSpec{Action: admin.ActionReplay, Filter: &admin.Filter{Error: nasty, Queue: "x"},
-		Canary: 1, Reason: nasty})
+	_, err = operator.Operations().Start(ctx, admin.OperationSpec{Action: admin.ActionReplay,
+		Filter: &admin.Filter{Error: nasty, Queue: "x"}, Canary: 1, Reason: nasty})
 	must(t, err)
-	_, err = operator.Access().CreateToken(ctx, admin.TokenSpec{Name: "nasty", Queues: []string{"*"}, Roles: []admin.Role{admin.RoleObserve}})
+	_, err = operator.Access().CreateToken(ctx, admin.TokenSpec{Name: "nasty", Queues: []string{"*"},
+		Roles: []admin.Role{admin.RoleObserve}})
 	must(t, err)
 	_, err = operator.Markers().Add(ctx, admin.MarkerSpec{Kind: admin.MarkerIncident, Title: nasty, Version: nasty[:90],
 		URL: "https://ci.example.com/?" + url.QueryEscape(nasty), Types: []string{nasty}})
@@ -580,22 +588,29 @@ func TestTextIsEscaped(t *testing.T) {
 	for _, path := range []string{
 		"/", "/queues", "/queues/x", "/queues/y", "/queues/y/settings", "/queues/x/resume?what=type&name=" + url.QueryEscape(nasty),
 		"/queues/x/close-breaker?type=" + url.QueryEscape(nasty), "/tasks", "/tasks?q=" + text, "/tasks?q=" + url.QueryEscape(nasty),
-		"/tasks/" + task, "/tasks/" + claimed, "/tasks/" + poisoned, "/tasks/" + done, "/tasks/" + task + "/edit", "/tasks/" + task + "/retry",
-		"/tasks/" + url.PathEscape(nasty), "/tasks/" + done + "/result", "/types", "/types?like=" + url.QueryEscape(nasty),
+		"/tasks/" + task, "/tasks/" + claimed, "/tasks/" + poisoned, "/tasks/" + done, "/tasks/" + task + "/edit",
+		"/tasks/" + task + "/retry", "/tasks/" + url.PathEscape(nasty), "/tasks/" + done + "/result", "/types", "/types?like=" +
+			url.QueryEscape(nasty),
 		"/types/" + url.PathEscape(nasty), "/types/" + url.PathEscape(nasty) + "?queue=x", "/dead", "/dead?queue=" + url.QueryEscape(nasty),
-		"/poison", "/schedules", "/schedules/nasty", "/schedules/nasty/edit", "/schedule-preview?cron=" + url.QueryEscape(nasty) + "&time_zone=" +
+		"/poison", "/schedules", "/schedules/nasty", "/schedules/nasty/edit", "/schedule-preview?cron=" + url.QueryEscape(nasty) +
+			"&time_zone=" +
 			url.QueryEscape(nasty), "/workers",
-		"/workers/" + url.PathEscape(worker), "/workers?queue=" + url.QueryEscape(nasty), "/groups", "/groups/" + group, "/groups/" + group +
-			"/cancel", "/operations", "/operations/" + operation, "/operations/" + operation + "/abort", "/operations/new?action=cancel&q=" + text,
-		"/operations/new?action=" + url.QueryEscape(nasty), "/audit", "/audit?actor=" + url.QueryEscape(nasty), "/cluster", "/webhooks",
+		"/workers/" + url.PathEscape(worker), "/workers?queue=" + url.QueryEscape(nasty), "/groups", "/groups/" + group,
+		"/groups/" + group +
+			"/cancel", "/operations", "/operations/" + operation, "/operations/" + operation + "/abort",
+		"/operations/new?action=cancel&q=" + text, "/operations/new?action=" + url.QueryEscape(nasty), "/audit", "/audit?actor=" +
+			url.QueryEscape(nasty), "/cluster", "/webhooks",
 		"/webhooks/nasty", "/webhooks/nasty/edit", "/webhooks/" + url.PathEscape(nasty), "/markers", "/markers/" + marker + "/end",
 		"/new-marker?queues=" + url.QueryEscape(nasty), "/namespaces/" + url.PathEscape(nasty) + "/quotas", "/tokens", "/new-token",
-		"/tokens/nasty/revoke", "/tokens/" + url.PathEscape(nasty) + "/rotate", "/namespaces", "/namespaces/" + url.PathEscape(nasty) + "/remove",
-		"/namespaces/choose?namespace=" + url.QueryEscape(nasty), "/enqueue?queue=" + url.QueryEscape(nasty) + "&type=" + url.QueryEscape(nasty),
+		"/tokens/nasty/revoke", "/tokens/" + url.PathEscape(nasty) + "/rotate", "/namespaces", "/namespaces/" + url.PathEscape(nasty) +
+			"/remove",
+		"/namespaces/choose?namespace=" + url.QueryEscape(nasty), "/enqueue?queue=" + url.QueryEscape(nasty) + "&type=" +
+			url.QueryEscape(nasty),
 		"/settings",
 	} {
 		b.visit(w.url + path)
-		if body := b.eval("document.body.innerText"); strings.Contains(body, "internal") && strings.Contains(body, "could not be rendered") {
+		if body := b.eval("document.body.innerText"); strings.Contains(body, "internal") &&
+			strings.Contains(body, "could not be rendered") {
 			t.Errorf("%s: %s", path, body)
 		}
 		b.check(w.url)
@@ -655,10 +670,11 @@ func (w *world) everyLook(t testing.TB) map[string]string {
 		"queue-settings": "/queues/media/settings", "tasks": "/tasks", "tasks-filter": "/tasks?q=queue:mail+state:dead,retrying",
 		"task-dead": "/tasks/" + dead, "task-running": "/tasks/" + running, "enqueue": "/enqueue", "dead": "/dead", "poison": "/poison",
 		"schedules": "/schedules", "schedule": "/schedules/nightly-report", "groups": "/groups", "group": "/groups/" + group,
-		"operations": "/operations", "operation": "/operations/" + operation, "audit": "/audit", "workers": "/workers", "cluster": "/cluster",
-		"webhooks": "/webhooks", "webhook": "/webhooks/pager", "new-webhook": "/new-webhook", "markers": "/markers", "types": "/types?order=most",
-		"type": "/types/push.send", "new-marker": "/new-marker", "tokens": "/tokens", "new-token": "/new-token", "namespaces": "/namespaces",
-		"settings": "/settings", "bulk": "/operations/new?action=discard&q=queue:mail+state:dead"}
+		"operations": "/operations", "operation": "/operations/" + operation, "audit": "/audit", "workers": "/workers",
+		"cluster": "/cluster", "webhooks": "/webhooks", "webhook": "/webhooks/pager", "new-webhook": "/new-webhook", "markers": "/markers",
+		"types": "/types?order=most", "type": "/types/push.send", "new-marker": "/new-marker", "tokens": "/tokens",
+		"new-token": "/new-token", "namespaces": "/namespaces", "settings": "/settings",
+		"bulk": "/operations/new?action=discard&q=queue:mail+state:dead"}
 }
 
 // TestLook takes screenshots of every page for visual review: on a desktop and on a phone, light and dark, in full and
@@ -713,7 +729,8 @@ func (w *world) moreLooks(t testing.TB, pages map[string]string) {
 		pages[name] = "/tasks/" + w.newest(t, f)
 	}
 	for _, lost := range []bool{true, false} {
-		page, err := admin.New(w.client).Workers().ListPage(t.Context(), admin.WorkerFilter{Lost: new(lost)}, pawltype.PageRequest{Limit: 1})
+		page, err := admin.New(w.client).Workers().ListPage(t.Context(), admin.WorkerFilter{Lost: new(lost)},
+			pawltype.PageRequest{Limit: 1})
 		must(t, err)
 		pages[map[bool]string{true: "worker-lost", false: "worker"}[lost]] = "/workers/" + url.PathEscape(page.Items[0].ID)
 	}
@@ -735,7 +752,8 @@ func TestKeyboardActsOnRow(t *testing.T) {
 	focused := `(document.activeElement.closest("[data-row]")?.id ?? "")`
 	ticked := `String([...document.querySelectorAll("td.tick input:checked")].map((e) => "t-" + e.value))`
 	says := func(text string) {
-		b.until(`document.getElementById("tell").classList.contains("shown") && document.getElementById("tell").textContent.includes("` + text +
+		b.until(`document.getElementById("tell").classList.contains("shown") && document.getElementById("tell").textContent.includes("` +
+			text +
 			`")`)
 	}
 	for range 5 {

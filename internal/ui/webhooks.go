@@ -24,14 +24,14 @@ var webhookActions = []web.Action{
 		"Pawl sends one webhook.test notification now.", false), Do: doTestWebhook},
 	{Path: "/webhooks/{webhook}/pause", Nav: "/webhooks", Form: webhookForm("Pause", "Pause",
 		"Nothing is sent until you resume. Notifications queue up and are sent then.", false, form.Reason()), Do: doPauseWebhook},
-	{Path: "/webhooks/{webhook}/resume", Nav: "/webhooks", Form: webhookForm("Resume", "Resume", "Pending notifications are sent now.", false,
-		form.Reason()), Do: doResumeWebhook},
+	{Path: "/webhooks/{webhook}/resume", Nav: "/webhooks", Form: webhookForm("Resume", "Resume", "Pending notifications are sent now.",
+		false, form.Reason()), Do: doResumeWebhook},
 	{Path: "/webhooks/{webhook}/rotate", Nav: "/webhooks", Form: webhookForm("Rotate the secret of", "Create new secret",
 		"Pawl creates a new secret and shows it once. For a while, notifications are signed with the old secret too.", false,
 		form.Field{Name: "overlap", Label: "Keep signing with the old one for", Kind: "text", Placeholder: "24h",
 			Hint: "At most 30 days. 0s stops immediately."}, form.Reason()), Do: doRotateWebhook, Outlasting: true},
-	{Path: "/webhooks/{webhook}/remove", Nav: "/webhooks", Form: webhookForm("Remove", "Remove webhook", "Pending notifications are dropped.",
-		true, form.Reason()), Do: doRemoveWebhook},
+	{Path: "/webhooks/{webhook}/remove", Nav: "/webhooks", Form: webhookForm("Remove", "Remove webhook",
+		"Pending notifications are dropped.", true, form.Reason()), Do: doRemoveWebhook},
 }
 
 // webhooksLimit is the page size of the list.
@@ -91,8 +91,9 @@ type webhookView struct {
 // Actions returns the actions on a webhook.
 func (w webhookView) Actions() web.ActionBar {
 	test, resume := web.Ask("Test…", "webhooks", w.Name, "test"), web.Ask("Resume…", "webhooks", w.Name, "resume")
-	a := web.ActionBar{Main: &test, Beside: []web.Button{web.Ask("Pause…", "webhooks", w.Name, "pause"), web.Ask("Edit…", "webhooks", w.Name,
-		"edit").Needing("admin")},
+	a := web.ActionBar{Main: &test, Beside: []web.Button{web.Ask("Pause…", "webhooks", w.Name, "pause"),
+		web.Ask("Edit…", "webhooks", w.Name,
+			"edit").Needing("admin")},
 		More:   []web.Button{web.Ask("Rotate secret…", "webhooks", w.Name, "rotate").Needing("admin")},
 		Danger: []web.Button{web.Ask("Remove…", "webhooks", w.Name, "remove").Needing("admin")}}
 	if w.Paused || w.DisabledReason != "" {
@@ -291,7 +292,8 @@ func webhookForm(verb, button, text string, danger bool, fields ...form.Field) f
 			return nil, err
 		}
 		return &form.Form{Title: verb + " " + w.Name, Text: text, Button: button, Danger: danger, Back: "/webhooks/" + w.Name,
-			Facts:  []form.Fact{{Name: "URL", Value: format.Clip(w.URL, 200)}, {Name: "Pending", Value: format.Plural(w.Pending, "notification")}},
+			Facts: []form.Fact{{Name: "URL", Value: format.Clip(w.URL, 200)},
+				{Name: "Pending", Value: format.Plural(w.Pending, "notification")}},
 			Fields: slices.Clone(fields)}, nil
 	}
 }

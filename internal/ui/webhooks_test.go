@@ -40,8 +40,8 @@ func TestWebhooksShowReasons(t *testing.T) {
 		must(t, err)
 	}
 	w.enqueue(t, 1, func(int) pawl.Item { return job("welcome", `{}`, pawl.Queue("mail")) })
-	claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"mail"}, Max: 1, Worker: "w", Lease: time.Hour,
-		Wait: time.Minute})
+	claimed, err := claims.New(w.client).Claim(t.Context(), claims.Request{Queues: pawl.Strict{"mail"}, Max: 1,
+		Worker: "w", Lease: time.Hour, Wait: time.Minute})
 	must(t, err)
 	_, err = claims.New(w.client).Fail(t.Context(), claimed[0], pawl.DeadLetter(errors.New("no such mailbox")))
 	must(t, err)
@@ -51,9 +51,9 @@ func TestWebhooksShowReasons(t *testing.T) {
 	b.visit(w.url + "/webhooks")
 	b.until(states + ` === "wh-down failing,wh-gone disabled,wh-well active" || (document.body.dispatchEvent(new ` +
 		`CustomEvent("pawl:refresh")), false)`)
-	if got := b.eval(`String([...document.querySelectorAll("td.line .sub")].map((e) => (e.scrollWidth > e.clientWidth || e.scrollHeight > ` +
-		`e.clientHeight + 1 ? "cut: " : "") + e.textContent))`); got != "the receiver answered 500 Internal Server Error,the receiver "+
-		"answered 410 Gone" {
+	if got := b.eval(`String([...document.querySelectorAll("td.line .sub")].map((e) => (e.scrollWidth > e.clientWidth || ` +
+		`e.scrollHeight > e.clientHeight + 1 ? "cut: " : "") + e.textContent))`); got != "the receiver answered 500 Internal Server "+
+		"Error,the receiver answered 410 Gone" {
 		t.Errorf("the list shows the reasons %q", got)
 	}
 	if bad := b.eval(cutOff); bad != "" {
@@ -67,8 +67,8 @@ func TestWebhooksShowReasons(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: the page shows %q, want %q", name, got, want)
 		}
-		if bad := b.eval(`String([...document.querySelectorAll("td.line .clip")].filter((e) => e.scrollHeight > e.clientHeight + 1).map((e) => ` +
-			`e.textContent))`); bad != "" {
+		if bad := b.eval(`String([...document.querySelectorAll("td.line .clip")].filter((e) => e.scrollHeight > e.clientHeight + ` +
+			`1).map((e) => e.textContent))`); bad != "" {
 			t.Errorf("%s: the page cuts off the text %s", name, bad)
 		}
 		b.shoot("webhook-" + name)

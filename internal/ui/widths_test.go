@@ -96,11 +96,13 @@ func (w *world) longNames(t testing.TB) {
 	_, err = claims.New(w.client).Fail(t.Context(), claimed[0], pawl.DeadLetter(fmt.Errorf("java.lang.IllegalStateException: %s",
 		strings.Repeat("cannot render invoice ", 20))))
 	must(t, err)
-	_, err = claims.New(w.client).Fail(t.Context(), claimed[1], pawl.Poison(fmt.Errorf("%s", strings.Repeat("unexpected-end-of-input-", 20))))
+	_, err = claims.New(w.client).Fail(t.Context(), claimed[1],
+		pawl.Poison(fmt.Errorf("%s", strings.Repeat("unexpected-end-of-input-", 20))))
 	must(t, err)
 	_, err = admin.New(w.client).Markers().Add(t.Context(), admin.MarkerSpec{Kind: admin.MarkerIncident, Title: strings.Repeat("w", 200),
-		Version: strings.Repeat("9", 100), Queues: []string{longestName, queue}, Types: []string{typ}, URL: "https://" + strings.Repeat("ci.",
-			60) + "example.com/runs/42"})
+		Version: strings.Repeat("9", 100), Queues: []string{longestName, queue}, Types: []string{typ}, URL: "https://" +
+			strings.Repeat("ci.",
+				60) + "example.com/runs/42"})
 	must(t, err)
 	_, err = admin.New(w.client).Queues().Pause(t.Context(), queue, strings.Repeat("the printer is on fire ", 8))
 	must(t, err)

@@ -171,9 +171,9 @@ func showWorker(req *web.Request) (*web.Screen, error) {
 	if types == "" {
 		types = "all"
 	}
-	facts := []form.Fact{{Name: "Queues", Value: view.Takes}, {Name: "Types", Value: format.Clip(types, 2000)}, {Name: "Host", Value: w.Host},
-		{Name: "Process", Value: form.NumberText(int64(w.PID))}, {Name: "SDK", Value: w.Version}, {Name: "Address", Value: w.Address},
-		{Name: "Node", Value: w.Node}}
+	facts := []form.Fact{{Name: "Queues", Value: view.Takes}, {Name: "Types", Value: format.Clip(types, 2000)},
+		{Name: "Host", Value: w.Host}, {Name: "Process", Value: form.NumberText(int64(w.PID))}, {Name: "SDK", Value: w.Version},
+		{Name: "Address", Value: w.Address}, {Name: "Node", Value: w.Node}}
 	pages := map[string]string{"Node": req.URL("cluster")}
 	if names := queueNames(w.Queues); len(names) == 1 {
 		pages["Queues"] = req.URL("queues", names[0])

@@ -32,7 +32,8 @@ func TestAskShards(t *testing.T) {
 			"[10 20 0] [shard 3 no leader]", 0, nil},
 		{"one fails, two hang", map[uint32]func(context.Context) error{3: is(errors.New("secret")), 2: hang, 1: hang},
 			"[0 0 0] [shard 1 did not answer in time shard 2 did not answer in time shard 3 failed with an internal error]", PartTime, nil},
-		{"one refuses", map[uint32]func(context.Context) error{3: is(odd), 1: is(task.Unavailable(time.Second, "no leader"))}, "[] []", 0, odd},
+		{"one refuses", map[uint32]func(context.Context) error{3: is(odd), 1: is(task.Unavailable(time.Second, "no leader"))}, "[] []", 0,
+			odd},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			began, shards := time.Now(), []uint32{1, 2, 3}

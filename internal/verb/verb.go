@@ -31,8 +31,8 @@ type Rule struct {
 	Name       string // on the wire; must not change, since nodes of two releases use it
 	Where      Where
 	Idempotent bool // repeating a call is safe when its outcome is unknown
-	// Patience is how long a call keeps looking for the leader of its shard; 0: as long as an election may take. A call of each node waits so
-	// long for one; 0: PartTime.
+	// Patience is how long a call keeps looking for the leader of its shard; 0: as long as an election may take. A call
+	// of each node waits so long for one; 0: PartTime.
 	Patience time.Duration
 	Local    bool // other nodes can't call it
 
@@ -57,8 +57,9 @@ type Call interface {
 	// Wait returns a pointer to how long the call may wait for something; nil: it does not wait.
 	Wait() *time.Duration
 	Codec
-	// Split makes n calls with the same request for a verb of all shards or each node; to says which shard or node each is for. Merge merges
-	// the answers of those that were answered into this call's. Parts returns the calls that were merged.
+	// Split makes n calls with the same request for a verb of all shards or each node; to says which shard or node each
+	// is for. Merge merges the answers of those that were answered into this call's. Parts returns the calls that were
+	// merged.
 	Split(n int, to func(i int, request any)) []Call
 	Merge(answered []Call, missing []Missing) error
 	Parts() []Call

@@ -27,7 +27,8 @@ type file struct {
 const testSeed = 0x0807060504030201
 
 func segmentFile(number uint32) *file {
-	return &file{number, testSeed, append(encodeHead(number, testSeed, []byte("us")), make([]byte, testSegment-segmentHead)...), segmentHead}
+	return &file{number, testSeed, append(encodeHead(number, testSeed, []byte("us")), make([]byte, testSegment-segmentHead)...),
+		segmentHead}
 }
 
 func (f *file) lsn() LSN { return lsnOf(f.number, f.at) }
@@ -156,17 +157,19 @@ func TestDamageByHand(t *testing.T) {
 		from, to int
 		reason   string
 	}{
-		{"the first record is not one of a segment", []*file{segmentFile(1).record("short", 0).record("a", 1<<32|segmentHead+8)}, 1, segmentHead,
-			segmentHead + 32, "first record can't be read"},
-		{"it needs a segment that is yet to come", []*file{segmentFile(1).checkpoint(0, 2).record("a", 1<<32|segmentHead+8)}, 1, segmentHead,
-			segmentHead + 40, "first record can't be read"},
+		{"the first record is not one of a segment", []*file{segmentFile(1).record("short", 0).record("a", 1<<32|segmentHead+8)}, 1,
+			segmentHead, segmentHead + 32, "first record can't be read"},
+		{"it needs a segment that is yet to come", []*file{segmentFile(1).checkpoint(0, 2).record("a", 1<<32|segmentHead+8)}, 1,
+			segmentHead, segmentHead + 40, "first record can't be read"},
 		{"it needs no segment", []*file{segmentFile(1).checkpoint(0, 0).record("a", 1<<32|segmentHead+8)}, 1, segmentHead, segmentHead + 40,
 			"first record can't be read"},
 		{"it is gone", []*file{segmentFile(1).gap(40).record("a", 1<<32|segmentHead+8)}, 1, segmentHead, segmentHead + 40,
 			"first record can't be read"},
 		{"the head is damaged", []*file{segmentFile(1).checkpoint(0, 1).headless()}, 1, 0, segmentHead, "head can't be read"},
-		{"the head is that of another version", []*file{segmentFile(1).checkpoint(0, 1).version(2)}, 1, 0, segmentHead, "head can't be read"},
-		{"the head is that of another segment", []*file{segmentFile(1).checkpoint(0, 1).named(7, "us")}, 1, 0, segmentHead, "head can't be read"},
+		{"the head is that of another version", []*file{segmentFile(1).checkpoint(0, 1).version(2)}, 1, 0, segmentHead,
+			"head can't be read"},
+		{"the head is that of another segment", []*file{segmentFile(1).checkpoint(0, 1).named(7, "us")}, 1, 0, segmentHead,
+			"head can't be read"},
 		{"the head of a segment in the middle is damaged", []*file{segmentFile(1).checkpoint(0, 1).record("a", 0).headless(),
 			segmentFile(2).checkpoint(whole.lsn(), 1)}, 1, 0, segmentHead, "head can't be read"},
 		{"the head of a segment that has not begun is damaged", []*file{whole, segmentFile(2).headless()}, 2, 0, segmentHead,
@@ -206,8 +209,8 @@ func TestNoDamage(t *testing.T) {
 			40).gap(64).record("b", 1<<32|segmentHead+40)}},
 		{"the first write is gone but for a record", "", []*file{segmentFile(1).gap(40).record("a", 0)}},
 		{"the first record needs no segment, and nothing was synced behind it", "", []*file{segmentFile(1).checkpoint(0, 0)}},
-		{"another life of a file has left a record at the end", "a", []*file{segmentFile(1).checkpoint(0, 1).record("a", 0).seeded(0).record("b",
-			0)}},
+		{"another life of a file has left a record at the end", "a", []*file{segmentFile(1).checkpoint(0, 1).record("a",
+			0).seeded(0).record("b", 0)}},
 		{"another life of a file has left a record that claims to be synced", "a", []*file{segmentFile(1).checkpoint(0, 1).record("a",
 			0).seeded(0).record("b", 2<<32)}},
 		{"another life of a file has left all its records", "a", []*file{segmentFile(1).checkpoint(0, 1).record("a", 0),

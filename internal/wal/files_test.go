@@ -565,7 +565,8 @@ func TestLargeBuffersAreDropped(t *testing.T) {
 			out, spare := cap(w.log.out), cap(w.log.spare)
 			w.log.mu.Unlock()
 			if out > max(idleBuffer, unwritten+2*blockSize) || spare > idleBuffer {
-				t.Errorf("the buffers of an idle log have %d and %d bytes, with %d to be written; want at most %d", out, spare, unwritten, idleBuffer)
+				t.Errorf("the buffers of an idle log have %d and %d bytes, with %d to be written; want at most %d", out, spare,
+					unwritten, idleBuffer)
 			}
 		}
 		writing.Store(0)

@@ -94,7 +94,8 @@ func TestFullDisk(t *testing.T) {
 				if prepared := 0 < c.again && c.again+retryAfter < c.wait; err != nil || (len(names) > 1) != prepared {
 					t.Errorf("before the next segment is needed, the files are %q (%v); want it among them: %t", names, err, prepared)
 				}
-				if n := strings.Count(said.String(), "no room for the next segment"); n != 1 || !strings.Contains(said.String(), fileName(2)) {
+				if n := strings.Count(said.String(), "no room for the next segment"); n != 1 ||
+					!strings.Contains(said.String(), fileName(2)) {
 					t.Errorf("the full disk was logged %d times, want once, with the second segment: %s", n, said.String())
 				}
 				start := time.Now()

@@ -19,14 +19,15 @@ func networksOf(t *testing.T, texts ...string) Networks {
 // A malformed URL is rejected when it is configured, and the error does not show it.
 func TestCheckURL(t *testing.T) {
 	for text, want := range map[string]string{
-		"https://example.com":                              "",
-		"https://example.com:8443/hooks/x?token=abc":       "",
-		"HTTPS://EXAMPLE.COM/":                             "",
-		"https://xn--bcher-kva.example/a%20b":              "",
-		"https://8.8.8.8/x":                                "",
-		"https://[2606:4700::1111]/x":                      "",
-		"":                                                 "is required",
-		"example.com":                                      "must begin with https, or with http to go to a network of --webhook-allow-network",
+		"https://example.com":                        "",
+		"https://example.com:8443/hooks/x?token=abc": "",
+		"HTTPS://EXAMPLE.COM/":                       "",
+		"https://xn--bcher-kva.example/a%20b":        "",
+		"https://8.8.8.8/x":                          "",
+		"https://[2606:4700::1111]/x":                "",
+		"":                                           "is required",
+		"example.com": "must begin with https, or with http to go to a network of " +
+			"--webhook-allow-network",
 		"http://example.com/x":                             "only https is allowed",
 		"ftp://example.com/x":                              "it begins with \"ftp\", and must begin with https, or with http",
 		"file:///etc/passwd":                               "must begin with https, or with http",
@@ -83,13 +84,13 @@ func TestPermitted(t *testing.T) {
 	for text, ok := range map[string]bool{
 		"8.8.8.8": true, "1.1.1.1": true, "2606:4700::1111": true, "2a00:1450::1": true, "::ffff:8.8.8.8": true,
 		"0.0.0.0": false, "0.1.2.3": false, "10.0.0.1": false, "10.255.255.255": false, "100.64.0.1": false, "100.127.255.255": false,
-		"100.128.0.1": true, "127.0.0.1": false, "127.255.255.254": false, "169.254.169.254": false, "172.16.0.1": false, "172.31.255.255": false,
-		"172.32.0.1": true, "192.0.0.192": false, "192.0.2.1": false, "192.88.99.1": false, "192.168.1.1": false, "198.18.0.1": false,
-		"198.51.100.1": false, "203.0.113.1": false, "224.0.0.1": false, "239.255.255.255": false, "240.0.0.1": false, "255.255.255.255": false,
-		"168.63.129.16": false, "100.100.100.200": false, "::": false, "::1": false, "::127.0.0.1": false, "::ffff:127.0.0.1": false,
-		"::ffff:169.254.169.254": false, "64:ff9b::a00:1": false, "64:ff9b:1::1": false, "100::1": false, "fe80::1": false, "fec0::1": false,
-		"fc00::1": false, "fd00:ec2::254": false, "ff02::1": false, "2001::1": false, "2001:db8::1": false, "2002:7f00:1::": false,
-		"3fff::1": false, "4000::1": false,
+		"100.128.0.1": true, "127.0.0.1": false, "127.255.255.254": false, "169.254.169.254": false, "172.16.0.1": false,
+		"172.31.255.255": false, "172.32.0.1": true, "192.0.0.192": false, "192.0.2.1": false, "192.88.99.1": false, "192.168.1.1": false,
+		"198.18.0.1": false, "198.51.100.1": false, "203.0.113.1": false, "224.0.0.1": false, "239.255.255.255": false, "240.0.0.1": false,
+		"255.255.255.255": false, "168.63.129.16": false, "100.100.100.200": false, "::": false, "::1": false, "::127.0.0.1": false,
+		"::ffff:127.0.0.1": false, "::ffff:169.254.169.254": false, "64:ff9b::a00:1": false, "64:ff9b:1::1": false, "100::1": false,
+		"fe80::1": false, "fec0::1": false, "fc00::1": false, "fd00:ec2::254": false, "ff02::1": false, "2001::1": false,
+		"2001:db8::1": false, "2002:7f00:1::": false, "3fff::1": false, "4000::1": false,
 	} {
 		if err := checkAddress(netip.MustParseAddr(text), true, nil); (err == nil) != ok {
 			t.Errorf("checkAddress(%s) over https: %v", text, err)
@@ -115,8 +116,9 @@ func TestPermitted(t *testing.T) {
 // Each namespace has networks of its own.
 func TestNetworksOfNamespaces(t *testing.T) {
 	n := networksOf(t, "10.1.0.0/16", "shop=10.2.0.0/16", "*=10.3.0.0/16", "shop=10.4.0.0/16")
-	for ns, want := range map[string][]bool{"default": {true, false, true, false}, "shop": {false, true, true, true}, "other": {false, false,
-		true, false}, "*": {false, false, true, false}} {
+	for ns, want := range map[string][]bool{"default": {true, false, true, false}, "shop": {false, true, true, true},
+		"other": {false, false,
+			true, false}, "*": {false, false, true, false}} {
 		for i, ok := range want {
 			url := fmt.Sprintf("http://10.%d.0.1/x", i+1)
 			if err := CheckURL("url", ns, url, n); (err == nil) != ok {
@@ -127,10 +129,11 @@ func TestNetworksOfNamespaces(t *testing.T) {
 }
 
 func TestParseNetworks(t *testing.T) {
-	for text, want := range map[string]string{"10.0.0.0/8": "", "fd00::/8": "", "127.0.0.1/32": "", "10.0.0.1/8": "the network is 10.0.0.0/8",
-		"10.0.0.0": "not a network", "": "not a network", "10.0.0.0/33": "not a network", "shop=10.0.0.0/8": "", "*=10.0.0.0/8": "",
-		"=10.0.0.0/8": "namespace: \"\" has 0 bytes", "Shop=10.0.0.0/8": "not a namespace name", "shop=": "\"shop=\" is not a network",
-		"shop=10.0.0.1/8": "the network is 10.0.0.0/8", "::ffff:10.0.0.0/104": "write it as IPv4", "internal": "not a network"} {
+	for text, want := range map[string]string{"10.0.0.0/8": "", "fd00::/8": "", "127.0.0.1/32": "",
+		"10.0.0.1/8": "the network is 10.0.0.0/8", "10.0.0.0": "not a network", "": "not a network", "10.0.0.0/33": "not a network",
+		"shop=10.0.0.0/8": "", "*=10.0.0.0/8": "", "=10.0.0.0/8": "namespace: \"\" has 0 bytes", "Shop=10.0.0.0/8": "not a namespace name",
+		"shop=": "\"shop=\" is not a network", "shop=10.0.0.1/8": "the network is 10.0.0.0/8", "::ffff:10.0.0.0/104": "write it as IPv4",
+		"internal": "not a network"} {
 		_, err := ParseNetworks([]string{text})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%q: %v, want %q", text, err, want)

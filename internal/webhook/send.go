@@ -86,8 +86,8 @@ func NewSender(cfg Config) *Sender {
 	s := &Sender{cfg: cfg}
 	s.client = &http.Client{
 		// No proxy, which would go where this process must not. No keep-alive: the address is checked for each new connection.
-		Transport: &http.Transport{DialContext: s.dial, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxAnswerHead,
-			TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: cfg.Roots}},
+		Transport: &http.Transport{DialContext: s.dial, DisableKeepAlives: true, DisableCompression: true,
+			MaxResponseHeaderBytes: maxAnswerHead, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: cfg.Roots}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return s

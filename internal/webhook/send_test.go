@@ -62,10 +62,10 @@ func TestSend(t *testing.T) {
 				http.Redirect(w, r, "https://169.254.169.254/latest", http.StatusTemporaryRedirect)
 			}, Outcome{Status: 307}, "redirects are not followed"},
 			{"busy", busy(429, "120"), Outcome{Status: 429, RetryAfter: 2 * time.Minute}, "429"},
-			{"busy until", busy(503, now.Add(10*time.Minute).UTC().Format(http.TimeFormat)), Outcome{Status: 503, RetryAfter: 10 * time.Minute},
-				"503"},
-			{"busy until next year", busy(429, now.AddDate(1, 0, 0).UTC().Format(http.TimeFormat)), Outcome{Status: 429, RetryAfter: time.Hour},
-				"429"},
+			{"busy until", busy(503, now.Add(10*time.Minute).UTC().Format(http.TimeFormat)),
+				Outcome{Status: 503, RetryAfter: 10 * time.Minute}, "503"},
+			{"busy until next year", busy(429, now.AddDate(1, 0, 0).UTC().Format(http.TimeFormat)),
+				Outcome{Status: 429, RetryAfter: time.Hour}, "429"},
 			{"busy until yesterday", busy(429, now.AddDate(0, 0, -1).UTC().Format(http.TimeFormat)), Outcome{Status: 429}, "429"},
 			{"busy for long", busy(503, "999999999"), Outcome{Status: 503, RetryAfter: time.Hour}, "503"},
 			{"busy, it says nonsense", busy(503, "-5"), Outcome{Status: 503}, "503"},
@@ -179,7 +179,8 @@ func TestAddressesAreCheckedAtDial(t *testing.T) {
 	}
 	for _, answer := range []string{"127.0.0.1", "10.0.0.1", "169.254.169.254", "100.64.0.1", "::1", "::ffff:127.0.0.1", "fd00::1",
 		"64:ff9b::7f00:1", "0.0.0.0"} {
-		if o := send(&names{answers: []string{answer}}); o.Delivered() || !strings.Contains(o.Error, "not an address of the public internet") {
+		if o := send(&names{answers: []string{answer}}); o.Delivered() ||
+			!strings.Contains(o.Error, "not an address of the public internet") {
 			t.Errorf("request to a name that resolves to %s: %+v, want a refusal", answer, o)
 		}
 	}
@@ -289,8 +290,8 @@ func TestForbiddenRequests(t *testing.T) {
 		return nil, errors.New("no way")
 	}})
 	for url, want := range map[string]string{"ftp://example.com/": "must begin with https", "https://u:p@example.com/": "user or password",
-		"https://127.1/": "neither a name nor an address", "https://example.com:0/": "not between 1 and 65535", "https:example.com": "no host",
-		"https://127.0.0.1/": "not an address of the public internet"} {
+		"https://127.1/": "neither a name nor an address", "https://example.com:0/": "not between 1 and 65535",
+		"https:example.com": "no host", "https://127.0.0.1/": "not an address of the public internet"} {
 		if o := s.Send(t.Context(), letter(url)); o.Delivered() || !strings.Contains(o.Error, want) {
 			t.Errorf("request to %s: %+v, want a refusal that says %q", url, o, want)
 		}

@@ -51,9 +51,10 @@ func TestSignatures(t *testing.T) {
 
 func TestCheckSecret(t *testing.T) {
 	b64 := func(n int) string { return base64.StdEncoding.EncodeToString(make([]byte, n)) }
-	for secret, ok := range map[string]bool{NewSecret(): true, "whsec_" + b64(24): true, "whsec_" + b64(64): true, "whsec_" + b64(23): false,
-		"whsec_" + b64(65): false, "": false, "whsec_": false, b64(32): false, "whsec_" + strings.TrimRight(b64(32), "="): false,
-		"whsec_" + strings.Repeat("!", 44): false, "whsk_" + b64(32): false, "whsec_" + strings.Repeat("A", 10_000): false} {
+	for secret, ok := range map[string]bool{NewSecret(): true, "whsec_" + b64(24): true, "whsec_" + b64(64): true,
+		"whsec_" + b64(23): false, "whsec_" + b64(65): false, "": false, "whsec_": false, b64(32): false,
+		"whsec_" + strings.TrimRight(b64(32), "="): false, "whsec_" + strings.Repeat("!", 44): false, "whsk_" + b64(32): false,
+		"whsec_" + strings.Repeat("A", 10_000): false} {
 		err := CheckSecret("secret", secret)
 		if (err == nil) != ok {
 			t.Errorf("CheckSecret of a secret of %d bytes: %v", len(secret), err)

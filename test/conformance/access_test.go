@@ -92,8 +92,9 @@ func TestAccess(t *testing.T) {
 				[]any{false, "", "default", true, 0, true})
 		}}),
 		ofTheGateway(story{name: "a token is created, shown, listed, rotated and revoked", tell: func(w *world) {
-			made := ok[newKey](w)(w.keys().AddKey(w.ctx(), keySpec{Name: "shop", Roles: []string{"produce", "observe"}, Queues: []string{"mail",
-				"shop-*"}, Expires: 30 * day}))
+			made := ok[newKey](w)(w.keys().AddKey(w.ctx(), keySpec{Name: "shop", Roles: []string{"produce", "observe"},
+				Queues: []string{"mail",
+					"shop-*"}, Expires: 30 * day}))
 			is(w, "the token", []any{made.Token.Name, made.Token.Namespace, made.Token.Roles, made.Token.Queues, made.Token.CreatedBy},
 				[]any{"shop", "default", []string{"produce", "observe"}, []string{"mail", "shop-*"}, actor})
 			is(w, "its life", made.Token.ExpiresAt.Sub(made.Token.CreatedAt), 30*day.std())
@@ -162,8 +163,9 @@ func TestAccess(t *testing.T) {
 				"an odd name":     {keySpec{Name: "a b", Roles: []string{"produce"}, Queues: []string{"*"}}, "name"},
 				"no role":         {keySpec{Name: "a"}, "roles"},
 				"an unknown role": {keySpec{Name: "a", Roles: []string{"king"}, Queues: []string{"*"}}, "roles"},
-				"a life too long": {keySpec{Name: "a", Roles: []string{"produce"}, Queues: []string{"*"}, Expires: 4000 * day}, "expires_in"},
-				"no queues":       {keySpec{Name: "a", Roles: []string{"produce"}}, "queues"},
+				"a life too long": {keySpec{Name: "a", Roles: []string{"produce"}, Queues: []string{"*"}, Expires: 4000 * day},
+					"expires_in"},
+				"no queues": {keySpec{Name: "a", Roles: []string{"produce"}}, "queues"},
 			} {
 				_, err := w.keys().AddKey(w.ctx(), c.spec)
 				w.refused(what, err, refusal{Code: "invalid_argument", Field: c.field})
@@ -226,7 +228,8 @@ func (d *rest) AddKey(ctx context.Context, k keySpec) (made newKey, err error) {
 	return made, d.call(ctx, "POST", "/tokens", k, &made)
 }
 func (d *rest) RotateKey(ctx context.Context, name string, overlap span, request string) (made newKey, err error) {
-	return made, d.call(ctx, "POST", "/tokens/"+name+"/rotate", fields{"overlap": overlap}.with(request != "", "request_id", request), &made)
+	return made, d.call(ctx, "POST", "/tokens/"+name+"/rotate", fields{"overlap": overlap}.with(request != "", "request_id", request),
+		&made)
 }
 func (d *rest) RevokeKey(ctx context.Context, name string) error {
 	return d.query(ctx, "DELETE", "/tokens/"+name, nil, &map[string]any{})
@@ -383,7 +386,8 @@ func newKeySDK(t *admin.NewToken, err error) (newKey, error) {
 }
 
 func keySDK(t *admin.Token) keyInfo {
-	return keyInfo{t.Name, t.Namespace, rolesText(t.Roles), t.Queues, t.CreatedBy, t.CreatedAt, t.ExpiresAt, t.RotatedAt, t.OldUntil, t.UsedAt}
+	return keyInfo{t.Name, t.Namespace, rolesText(t.Roles), t.Queues, t.CreatedBy, t.CreatedAt, t.ExpiresAt, t.RotatedAt,
+		t.OldUntil, t.UsedAt}
 }
 
 func rolesText(roles []admin.Role) (names []string) {

@@ -67,8 +67,8 @@ func TestBreakers(t *testing.T) {
 			c := w.claims(claimCall{Queues: []string{"default"}, Types: []string{"mail"}, Max: 2})
 			w.ack(c[0])
 			w.fail(c[1], failing{Message: "no route", Outcome: "dead"})
-			open := broken{Type: "mail", State: "open", Reason: `1 of 2 attempts failed within 1m0s, the last with "no route"`, Since: w.now(),
-				Until: w.at(10 * second), Attempts: 2, Failed: 1, Window: minute, Error: "no route", Opened: 1, Probes: 2}
+			open := broken{Type: "mail", State: "open", Reason: `1 of 2 attempts failed within 1m0s, the last with "no route"`,
+				Since: w.now(), Until: w.at(10 * second), Attempts: 2, Failed: 1, Window: minute, Error: "no route", Opened: 1, Probes: 2}
 			q := w.queue("default")
 			is(w, "the breaker", q.Breakers, []broken{open})
 			is(w, "how many are open", q.BreakersOpen, 1)
@@ -181,10 +181,11 @@ func TestStreamOfListedTypes(t *testing.T) {
 			must(t, err)
 			stream, err := d.worker.Work(ctx)
 			must(t, err)
-			must(t, stream.Send(&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "q"}}, Types: []string{"x", "y"},
-				Worker: "w"}, Grant: 100}))
+			must(t, stream.Send(&pawlv1.WorkRequest{Hello: &pawlv1.WorkHello{Queues: []*pawlv1.QueueShare{{Queue: "q"}},
+				Types: []string{"x", "y"}, Worker: "w"}, Grant: 100}))
 			for i := range 30 {
-				_, err := d.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Queue: new("q"), Type: []string{"x", "z", "y"}[i%3]}})
+				_, err := d.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Queue: new("q"),
+					Type: []string{"x", "z", "y"}[i%3]}})
 				must(t, err)
 			}
 			got := map[string]int{}
@@ -199,7 +200,8 @@ func TestStreamOfListedTypes(t *testing.T) {
 					if got["x"] == 1 && c.GetType() == "x" { // its breaker opens
 						outcome = pawlv1.FailOutcome_FAIL_OUTCOME_DEAD
 					}
-					_, err := d.worker.Fail(ctx, &pawlv1.FailRequest{TaskId: c.GetTaskId(), ClaimToken: c.GetClaimToken(), Outcome: outcome})
+					_, err := d.worker.Fail(ctx, &pawlv1.FailRequest{TaskId: c.GetTaskId(), ClaimToken: c.GetClaimToken(),
+						Outcome: outcome})
 					must(t, err)
 				}
 			}
@@ -236,7 +238,8 @@ func (d *direct) CloseBreaker(ctx context.Context, queue, typ, _ string) (queueI
 }
 
 func (d *rest) CloseBreaker(ctx context.Context, queue, typ, reason string) (q queueInfo, err error) {
-	err = d.call(ctx, "POST", queuePath(queue, "/breakers/close"), fields{}.with(typ != "", "type", typ).with(reason != "", "reason", reason),
+	err = d.call(ctx, "POST", queuePath(queue, "/breakers/close"), fields{}.with(typ != "", "type", typ).with(reason != "", "reason",
+		reason),
 		&q)
 	return q, err
 }
@@ -303,8 +306,9 @@ func (s *settings) taskBreakers(out *task.Settings) {
 
 func brokenOf(infos []broker.BreakerInfo) (out []broken) {
 	for _, i := range infos {
-		b := broken{Type: i.Type, State: i.State.String(), Reason: i.Reason(), Since: when(i.Since), Until: when(i.Until), Attempts: i.Attempts,
-			Failed: i.Failed, Window: span(i.Window), Error: i.Error, Opened: i.Opened, Passed: i.Passed, Probes: i.Probes}
+		b := broken{Type: i.Type, State: i.State.String(), Reason: i.Reason(), Since: when(i.Since), Until: when(i.Until),
+			Attempts: i.Attempts, Failed: i.Failed, Window: span(i.Window), Error: i.Error, Opened: i.Opened,
+			Passed: i.Passed, Probes: i.Probes}
 		if i.Probe != (task.ID{}) {
 			b.Probe = i.Probe.String()
 		}
@@ -347,8 +351,8 @@ func (q *queueInfo) breakersProto(p *pawlv1.Queue) {
 	}
 	for _, b := range p.GetBreakers() {
 		q.Breakers = append(q.Breakers, broken{b.GetType(), b.GetState(), b.GetReason(), timeOf(b.GetSince()), timeOf(b.GetUntil()),
-			int(b.GetAttempts()), int(b.GetFailed()), span(b.GetWindow().AsDuration()), b.GetError(), int(b.GetOpened()), int(b.GetPassed()),
-			int(b.GetProbes()), b.GetProbeTaskId()})
+			int(b.GetAttempts()), int(b.GetFailed()), span(b.GetWindow().AsDuration()), b.GetError(), int(b.GetOpened()),
+			int(b.GetPassed()), int(b.GetProbes()), b.GetProbeTaskId()})
 	}
 	q.BreakersOpen = int(p.GetBreakersOpen())
 }
@@ -384,8 +388,8 @@ func (q *queueInfo) breakersSDK(p *admin.Queue) {
 		q.Settings.breakerOf(typ, breakerSDK(rule))
 	}
 	for _, b := range p.Breakers {
-		q.Breakers = append(q.Breakers, broken{b.Type, string(b.State), b.Reason, b.Since, b.Until, b.Attempts, b.Failed, span(b.Window), b.Error,
-			b.Opened, b.Passed, b.Probes, b.Probe})
+		q.Breakers = append(q.Breakers, broken{b.Type, string(b.State), b.Reason, b.Since, b.Until, b.Attempts, b.Failed,
+			span(b.Window), b.Error, b.Opened, b.Passed, b.Probes, b.Probe})
 	}
 	q.BreakersOpen = p.BreakersOpen
 }

@@ -87,10 +87,10 @@ func TestDeadLetters(t *testing.T) {
 			is(w, "those of neither", len(w.dead(filter{Queue: "mail", Type: "other", Fingerprint: got[1].Fingerprint})), 0)
 			got[0].Fingerprint, got[1].Fingerprint = "", ""
 			is(w, "the groups", got, []group{
-				{Type: "send", Message: got[0].Message, Count: 2, FirstAt: w.at(-3 * second), LastAt: w.at(-second), Sample: all[2], Queues: 1,
-					Queue: "mail", Trend: justNow(2)},
-				{Type: "send", Message: "timeout", Count: 1, FirstAt: w.at(-2 * second), LastAt: w.at(-2 * second), Sample: all[1], Queues: 1,
-					Queue: "mail", Trend: justNow(1)}})
+				{Type: "send", Message: got[0].Message, Count: 2, FirstAt: w.at(-3 * second), LastAt: w.at(-second),
+					Sample: all[2], Queues: 1, Queue: "mail", Trend: justNow(2)},
+				{Type: "send", Message: "timeout", Count: 1, FirstAt: w.at(-2 * second), LastAt: w.at(-2 * second),
+					Sample: all[1], Queues: 1, Queue: "mail", Trend: justNow(1)}})
 		}},
 		{name: "a replay keeps id, key and history, and resets the attempts", tell: func(w *world) {
 			id := w.id(spec{Type: "send", Queue: "mail", Payload: `1`, IdempotencyKey: "k", MaxAttempts: 1})

@@ -83,10 +83,10 @@ func (d *direct) EnqueueMany(ctx context.Context, specs []spec) ([]accepted, err
 
 // task returns the spec, filled in and checked, as the broker expects it.
 func (s spec) task() (task.Spec, error) {
-	t := task.Spec{Type: s.Type, Payload: []byte(s.Payload), ContentType: s.ContentType, Queue: s.Queue, Delay: s.Delay.std(), RunAt: s.RunAt,
-		IdempotencyKey: s.IdempotencyKey, IdempotencyTTL: s.IdempotencyTTL.std(), MaxAttempts: s.MaxAttempts, Timeout: s.Timeout.std(),
-		ExpiresIn: s.ExpiresIn.std(), Retention: (*time.Duration)(s.Retention), Key: s.Key, Cost: s.Cost, Tags: s.Tags, Headers: s.Headers,
-		Unique: s.Unique.task()}
+	t := task.Spec{Type: s.Type, Payload: []byte(s.Payload), ContentType: s.ContentType, Queue: s.Queue, Delay: s.Delay.std(),
+		RunAt: s.RunAt, IdempotencyKey: s.IdempotencyKey, IdempotencyTTL: s.IdempotencyTTL.std(), MaxAttempts: s.MaxAttempts,
+		Timeout: s.Timeout.std(), ExpiresIn: s.ExpiresIn.std(), Retention: (*time.Duration)(s.Retention), Key: s.Key, Cost: s.Cost,
+		Tags: s.Tags, Headers: s.Headers, Unique: s.Unique.task()}
 	if s.Priority != "" {
 		p, ok := task.ParsePriority(s.Priority)
 		if !ok {
@@ -408,9 +408,10 @@ func (d *direct) Queue(ctx context.Context, name string) (queueInfo, error) {
 		holds = append(holds, held{pause{h.Reason, h.Type, h.Key}, h.By, h.At})
 	}
 	return queueInfo{Queue: name, Holds: holds, Breakers: brokenOf(info.Breakers), BreakersOpen: info.BreakersOpen, Paused: q.Config.Paused,
-		PausedReason: q.Config.PausedReason, PausedBy: q.Config.PausedBy, PausedAt: q.Config.PausedAt, Depth: depth{Scheduled: info.Scheduled,
-			Ready: info.Ready[0] + info.Ready[1] + info.Ready[2], Claimed: info.Claimed, Retrying: info.Retrying, Held: info.Held, Dead: info.Dead,
-			Poisoned: info.Poisoned},
+		PausedReason: q.Config.PausedReason, PausedBy: q.Config.PausedBy, PausedAt: q.Config.PausedAt,
+		Depth: depth{Scheduled: info.Scheduled,
+			Ready: info.Ready[0] + info.Ready[1] + info.Ready[2], Claimed: info.Claimed, Retrying: info.Retrying,
+			Held: info.Held, Dead: info.Dead, Poisoned: info.Poisoned},
 		Ready:       byPrio{info.Ready[0], info.Ready[1], info.Ready[2]},
 		OldestReady: info.OldestReady.Seconds(), Settings: settingsOf(q.Config.Settings),
 		Version: int64(q.Config.Version), CreatedAt: q.Config.CreatedAt}, nil
@@ -420,7 +421,8 @@ func settingsOf(s task.Settings) settings {
 	r := s.Retention
 	out := settings{Weights: weights{s.Weights[0], s.Weights[1], s.Weights[2]}, Retry: retryOf(s.Retry), MaxAttempts: s.MaxAttempts,
 		Lease: span(s.Lease), Timeout: span(s.Timeout), MaxLength: s.MaxLength, MaxWait: span(s.MaxWait), KeyOrder: string(s.KeyOrder),
-		Retention: retention{span(r.Succeeded), span(r.Discarded), span(r.Cancelled), span(r.Dead), span(r.Poisoned)}, limits: limitsOf(s.Rules)}
+		Retention: retention{span(r.Succeeded), span(r.Discarded), span(r.Cancelled), span(r.Dead), span(r.Poisoned)},
+		limits:    limitsOf(s.Rules)}
 	if s.PerKey != (task.KeyRules{}) {
 		out.PerKey = new(limitsOf(s.PerKey.Rules))
 	}
@@ -493,7 +495,8 @@ func (s settings) task() task.Settings {
 	}
 	for to, from := range map[*time.Duration]span{&out.Lease: s.Lease, &out.MaxWait: s.MaxWait,
 		&out.Retention.Succeeded: s.Retention.Succeeded, &out.Retention.Discarded: s.Retention.Discarded,
-		&out.Retention.Cancelled: s.Retention.Cancelled, &out.Retention.Dead: s.Retention.Dead, &out.Retention.Poisoned: s.Retention.Poisoned} {
+		&out.Retention.Cancelled: s.Retention.Cancelled, &out.Retention.Dead: s.Retention.Dead,
+		&out.Retention.Poisoned: s.Retention.Poisoned} {
 		if from != 0 {
 			*to = from.std()
 		}
@@ -564,7 +567,8 @@ func (d *direct) DeadGroups(ctx context.Context, queue string) ([]group, error) 
 	var out []group
 	for _, g := range got.Groups {
 		out = append(out, group{Fingerprint: fmt.Sprintf("%016x", g.Fingerprint), Type: g.Type, Message: g.Message, Count: g.Count,
-			FirstAt: when(g.First), LastAt: when(g.Last), Sample: g.Sample.String(), Queues: len(g.Queues), Queue: g.Most(), Trend: g.Trend[:]})
+			FirstAt: when(g.First), LastAt: when(g.Last), Sample: g.Sample.String(), Queues: len(g.Queues), Queue: g.Most(),
+			Trend: g.Trend[:]})
 	}
 	return out, refused(err)
 }
@@ -589,8 +593,8 @@ func viewOf(v *broker.View, withPayload bool) view {
 	}
 	for _, a := range v.Attempts {
 		out.Log = append(out.Log, attempt{Attempt: a.Number, Fence: int64(a.Fence), Worker: a.Worker, StartedAt: when(a.StartedAt),
-			EndedAt: when(a.EndedAt), Outcome: a.Outcome.String(), Error: failure{a.Failure.Message, a.Failure.Type}, Waited: span(a.Waited),
-			NextRunAt: when(a.NextRunAt)})
+			EndedAt: when(a.EndedAt), Outcome: a.Outcome.String(), Error: failure{a.Failure.Message, a.Failure.Type},
+			Waited: span(a.Waited), NextRunAt: when(a.NextRunAt)})
 	}
 	if x.State == task.Claimed {
 		out.LeaseExpiresAt = when(x.Claim.Until)

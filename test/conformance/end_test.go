@@ -68,8 +68,8 @@ func TestRetention(t *testing.T) {
 			}
 			keyed := w.enqueue(spec{IdempotencyKey: "k"})
 			w.pass(day - millisecond)
-			is(w, "the key before its end", w.enqueue(spec{IdempotencyKey: "k"}), accepted{ID: keyed.ID, State: "ready", CreatedAt: keyed.CreatedAt,
-				Duplicate: true})
+			is(w, "the key before its end", w.enqueue(spec{IdempotencyKey: "k"}), accepted{ID: keyed.ID, State: "ready",
+				CreatedAt: keyed.CreatedAt, Duplicate: true})
 			for i, id := range all {
 				is(w, "before its end", w.get(id).State, endStates[i])
 			}

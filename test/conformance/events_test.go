@@ -35,7 +35,8 @@ type happened struct {
 }
 
 func (h happened) String() string {
-	return strings.Join(strings.Fields(strings.Join([]string{h.Kind, h.Queue, h.Type, h.Key, h.Worker, h.Reason, h.Error, h.Name}, " ")), " ")
+	return strings.Join(strings.Fields(strings.Join([]string{h.Kind, h.Queue, h.Type, h.Key, h.Worker, h.Reason, h.Error, h.Name}, " ")),
+		" ")
 }
 
 type watching struct {
@@ -137,8 +138,8 @@ func TestEvents(t *testing.T) {
 			w.put("a", settings{MaxLength: 100})
 			id := w.id(spec{Queue: "b", Type: "z"})
 			s = w.watch(watching{Kinds: []string{"task.*"}, After: behind})
-			s.hears("behind the cursor", "task.enqueued a y", "task.enqueued b y", "task.enqueued c y", "task.enqueued d y", "task.enqueued e y",
-				"task.enqueued b z")
+			s.hears("behind the cursor", "task.enqueued a y", "task.enqueued b y", "task.enqueued c y", "task.enqueued d y",
+				"task.enqueued e y", "task.enqueued b z")
 			s.stop()
 			for _, c := range []struct {
 				f    watching
@@ -147,7 +148,8 @@ func TestEvents(t *testing.T) {
 				{watching{Queue: "b", Kinds: []string{"task.*"}}, []string{"task.enqueued b y", "task.enqueued b z"}},
 				{watching{Type: "z", Kinds: []string{"task.*"}}, []string{"task.enqueued b z"}},
 				{watching{Task: id}, []string{"task.enqueued b z"}},
-				{watching{Kinds: []string{"queue.changed"}}, []string{"reset " + resetReason}}, // the first stream did not read the system shard
+				// the first stream did not read the system shard
+				{watching{Kinds: []string{"queue.changed"}}, []string{"reset " + resetReason}},
 				{watching{Kinds: []string{"task.dead", "breaker.*"}}, nil},
 			} {
 				c.f.After = behind
@@ -268,8 +270,8 @@ func (d *rpc) Watch(ctx context.Context, f watching) (<-chan happened, error) {
 			}
 			for _, e := range frame.GetEvents() {
 				h := happened{Kind: e.GetKind(), Queue: e.GetQueue(), Type: e.GetType(), Key: e.GetKey(), TaskID: e.GetTaskId(),
-					State: word(e.GetState(), "STATE_"), Worker: e.GetWorker(), Reason: e.GetReason(), Error: e.GetError(), Name: e.GetName(),
-					Cursor: e.GetCursor()}
+					State: word(e.GetState(), "STATE_"), Worker: e.GetWorker(), Reason: e.GetReason(), Error: e.GetError(),
+					Name: e.GetName(), Cursor: e.GetCursor()}
 				select {
 				case out <- h:
 				case <-ctx.Done():

@@ -93,7 +93,8 @@ func TestExplain(t *testing.T) {
 			e := w.explain(id)
 			is(w, "the task", explanation{ID: e.ID, State: e.State, Status: e.Status, Queue: e.Queue, Type: e.Type, Key: e.Key},
 				explanation{ID: id, State: "scheduled", Status: "queued", Queue: "default", Type: "a", Key: "k"})
-			is(w, "the reasons", facts(e.Reasons), []reason{{Code: "not_due", Cause: "delay", Until: due}, {Code: "no_worker", Queue: "default"}})
+			is(w, "the reasons", facts(e.Reasons), []reason{{Code: "not_due", Cause: "delay", Until: due},
+				{Code: "no_worker", Queue: "default"}})
 		}},
 		{name: "explain: a task that runs, failed, and ended", tell: func(w *world) {
 			id := w.id(spec{})
@@ -138,8 +139,9 @@ func TestExplain(t *testing.T) {
 			ok[queueInfo](w)(w.api.Pause(w.ctx(), "default", pause{Reason: "deploy"}))
 			since := w.now()
 			w.nothing()
-			paused := []reason{{Code: "queue_paused", Queue: "default", Cause: "deploy", Since: since}, {Code: "type_paused", Queue: "default",
-				Type: "report", Since: since},
+			paused := []reason{{Code: "queue_paused", Queue: "default", Cause: "deploy", Since: since},
+				{Code: "type_paused", Queue: "default",
+					Type: "report", Since: since},
 				{Code: "key_paused", Queue: "default", Key: "acme", Cause: "debt", Since: since}}
 			is(w, "of the task", facts(w.explain(id).Reasons), paused)
 			q := w.explainQueue("default")
@@ -147,8 +149,8 @@ func TestExplain(t *testing.T) {
 			paused[2] = reason{Code: "key_paused", Queue: "default", Count: 1}
 			is(w, "of the queue", facts(q.Reasons), paused)
 			q.Reasons = nil
-			is(w, "the numbers", q, queueExplanation{Queue: "default", Ready: 1, Keys: []heldKey{{Key: "acme", Code: "key_paused", Tasks: 1}},
-				OldestReady: since})
+			is(w, "the numbers", q, queueExplanation{Queue: "default", Ready: 1,
+				Keys: []heldKey{{Key: "acme", Code: "key_paused", Tasks: 1}}, OldestReady: since})
 		}},
 		{name: "explain: limits of a queue and of a key, and which tasks use them", tell: func(w *world) {
 			w.put("default", settings{limits: limits{MaxRunning: 2, Rate: &rate{Limit: 2, Period: 10 * second, Burst: 2}},
@@ -174,14 +176,16 @@ func TestExplain(t *testing.T) {
 			}
 			is(w, "of the task", facts(w.explain(id).Reasons), []reason{
 				{Code: "queue_max_running", Queue: "default", Limit: 2, Running: running},
-				{Code: "queue_rate", Queue: "default", Rate: &rate{Limit: 2, Period: 10 * second, Burst: 2}, Until: began.Add(5 * time.Second)},
+				{Code: "queue_rate", Queue: "default", Rate: &rate{Limit: 2, Period: 10 * second, Burst: 2},
+					Until: began.Add(5 * time.Second)},
 				{Code: "key_max_running", Queue: "default", Key: "a", Limit: 1, Running: of("a")},
-				{Code: "key_rate", Queue: "default", Key: "a", Rate: &rate{Limit: 1, Period: minute, Burst: 1}, Until: began.Add(time.Minute)}})
+				{Code: "key_rate", Queue: "default", Key: "a", Rate: &rate{Limit: 1, Period: minute, Burst: 1},
+					Until: began.Add(time.Minute)}})
 			q := w.explainQueue("default")
 			is(w, "of the queue", facts(q.Reasons), []reason{
 				{Code: "queue_max_running", Queue: "default", Limit: 2, Running: running, Count: 1},
-				{Code: "queue_rate", Queue: "default", Rate: &rate{Limit: 2, Period: 10 * second, Burst: 2}, Until: began.Add(5 * time.Second),
-					Count: 1},
+				{Code: "queue_rate", Queue: "default", Rate: &rate{Limit: 2, Period: 10 * second, Burst: 2},
+					Until: began.Add(5 * time.Second), Count: 1},
 				{Code: "key_max_running", Queue: "default", Count: 1}})
 			is(w, "the keys", q.Keys, []heldKey{{Key: "a", Code: "key_max_running", Tasks: 1}})
 			is(w, "the numbers", []int64{q.Ready, q.Claimable, q.Claimed}, []int64{1, 0, 2})
@@ -216,7 +220,8 @@ func TestExplain(t *testing.T) {
 			is(w, "no free slot", facts(w.explain(second).Reasons), []reason{{Code: "workers_busy", Queue: "default", Since: claimed}})
 			w.pass(6 * minute)
 			reasons := w.explain(second).Reasons
-			is(w, "held by one who is not heard of any more", []string{reasons[0].Code, reasons[0].Queue}, []string{"workers_unknown", "default"})
+			is(w, "held by one who is not heard of any more", []string{reasons[0].Code, reasons[0].Queue},
+				[]string{"workers_unknown", "default"})
 			w.ack(c)
 			is(w, "nobody any more", facts(w.explain(second).Reasons), []reason{{Code: "no_worker", Queue: "default"}})
 		}},
@@ -251,9 +256,10 @@ func TestExplain(t *testing.T) {
 				w.enqueue(spec{Queue: "hot", Key: key})
 			}
 			q := w.explainQueue("hot")
-			is(w, "the reasons, which are those of both shards", facts(q.Reasons), []reason{{Code: "queue_paused", Queue: "hot", Cause: "deploy",
-				Since: since, Count: 8},
-				{Code: "no_worker", Queue: "hot", Count: 8}})
+			is(w, "the reasons, which are those of both shards", facts(q.Reasons),
+				[]reason{{Code: "queue_paused", Queue: "hot", Cause: "deploy",
+					Since: since, Count: 8},
+					{Code: "no_worker", Queue: "hot", Count: 8}})
 			is(w, "the tasks", []int64{q.Ready, q.Claimable}, []int64{8, 0})
 		}}),
 	})
@@ -373,8 +379,8 @@ func (d *rpc) ExplainQueue(ctx context.Context, name string) (queueExplanation, 
 		return queueExplanation{}, err
 	}
 	out := queueExplanation{Queue: a.GetQueue(), Ready: a.GetReady(), Claimable: a.GetClaimable(), Claimed: a.GetClaimed(),
-		Waiting: a.GetWaiting(), Reasons: reasonsRPC(a.GetReasons()), NextDue: timeOf(a.GetNextDue()), OldestReady: timeOf(a.GetOldestReadyAt()),
-		Partial: a.GetPartial()}
+		Waiting: a.GetWaiting(), Reasons: reasonsRPC(a.GetReasons()), NextDue: timeOf(a.GetNextDue()),
+		OldestReady: timeOf(a.GetOldestReadyAt()), Partial: a.GetPartial()}
 	for _, k := range a.GetKeys() {
 		out.Keys = append(out.Keys, heldKey{k.GetKey(), k.GetCode(), k.GetTasks(), timeOf(k.GetUntil())})
 	}
@@ -386,9 +392,9 @@ func (d *rpc) ExplainQueue(ctx context.Context, name string) (queueExplanation, 
 
 func reasonsRPC(list []*pawlv1.Reason) (out []reason) {
 	for _, r := range list {
-		one := reason{Code: r.GetCode(), Detail: r.GetDetail(), Change: r.GetChange(), Since: timeOf(r.GetSince()), Until: timeOf(r.GetUntil()),
-			Queue: r.GetQueue(), Type: r.GetType(), Key: r.GetKey(), Cause: r.GetCause(), Error: r.GetError(), Limit: int(r.GetLimit()),
-			Types: r.GetTypes(), Count: r.GetCount(), More: r.GetMore(), Shard: r.GetShard()}
+		one := reason{Code: r.GetCode(), Detail: r.GetDetail(), Change: r.GetChange(), Since: timeOf(r.GetSince()),
+			Until: timeOf(r.GetUntil()), Queue: r.GetQueue(), Type: r.GetType(), Key: r.GetKey(), Cause: r.GetCause(), Error: r.GetError(),
+			Limit: int(r.GetLimit()), Types: r.GetTypes(), Count: r.GetCount(), More: r.GetMore(), Shard: r.GetShard()}
 		if rt := r.GetRate(); rt != nil {
 			one.Rate = &rate{int(rt.GetLimit()), span(rt.GetPeriod().AsDuration()), int(rt.GetBurst())}
 		}
@@ -428,7 +434,8 @@ func (d *sdk) ExplainQueue(ctx context.Context, name string) (queueExplanation, 
 func reasonsSDK(list []admin.Reason) (out []reason) {
 	for _, r := range list {
 		one := reason{Code: string(r.Code), Detail: r.Detail, Change: r.Change, Since: r.Since, Until: r.Until, Queue: r.Queue,
-			Type: r.Type, Key: r.Key, Cause: r.Cause, Error: r.Error, Limit: r.Limit, Types: r.Types, Count: r.Count, More: r.More, Shard: r.Shard}
+			Type: r.Type, Key: r.Key, Cause: r.Cause, Error: r.Error, Limit: r.Limit, Types: r.Types, Count: r.Count,
+			More: r.More, Shard: r.Shard}
 		if r.Rate != (admin.RateLimit{}) {
 			one.Rate = &rate{r.Rate.Limit, span(r.Rate.Period), r.Rate.Burst}
 		}

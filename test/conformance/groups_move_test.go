@@ -40,8 +40,8 @@ func TestGroupsMove(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := build(t, 4, dir)
 			rpc := newRPC(t, h)
-			m := &grouping{world: &world{T: t, testNode: h, api: rpc}, rpc: rpc, seed: seed, groups: map[string]int{}, ran: map[string]int{},
-				behind: map[string]int{}, kept: map[string]string{}}
+			m := &grouping{world: &world{T: t, testNode: h, api: rpc}, rpc: rpc, seed: seed, groups: map[string]int{},
+				ran: map[string]int{}, behind: map[string]int{}, kept: map[string]string{}}
 			working, stop := context.WithCancel(t.Context())
 			defer stop()
 			moving, rest := context.WithTimeout(working, groupingFor)
@@ -129,7 +129,8 @@ func (m *grouping) made(req *pawlv1.CreateGroupRequest) string {
 func (m *grouping) work(ctx context.Context) {
 	rnd := rand.New(rand.NewPCG(m.seed, 4))
 	for ctx.Err() == nil {
-		r, err := m.rpc.worker.Claim(ctx, &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "hot"}, {Queue: "warm"}, {Queue: "cold"}},
+		r, err := m.rpc.worker.Claim(ctx, &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "hot"},
+			{Queue: "warm"}, {Queue: "cold"}},
 			Max: 20, Wait: durationpb.New(5 * time.Second), Worker: "w"})
 		if err != nil {
 			continue

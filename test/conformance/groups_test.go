@@ -163,7 +163,8 @@ func specsProto(list []spec) (out []*pawlv1.TaskSpec) {
 func acceptedProtos(results []*pawlv1.EnqueueResult) (out []accepted) {
 	for _, r := range results {
 		t := r.GetTask()
-		a := accepted{ID: t.GetTaskId(), State: word(t.GetState(), "STATE_"), CreatedAt: timeOf(t.GetCreatedAt()), Duplicate: t.GetDuplicate()}
+		a := accepted{ID: t.GetTaskId(), State: word(t.GetState(), "STATE_"), CreatedAt: timeOf(t.GetCreatedAt()),
+			Duplicate: t.GetDuplicate()}
 		if r.GetError() != nil {
 			a = accepted{Err: errors.New(r.GetError().GetMessage())}
 		}
@@ -560,8 +561,9 @@ func TestChains(t *testing.T) {
 		{name: "a follow-up task is created when its parent succeeds, with the result", tell: func(w *world) {
 			id := w.id(spec{Type: "first", Then: []spec{{Type: "second", Delay: minute, Then: []spec{{Type: "third"}}},
 				{Type: "beside", Queue: "other"}}})
-			is(w, "what follows", w.get(id).Then, []follower{{Type: "second", Queue: "default", State: "waiting"}, {Type: "beside", Queue: "other",
-				State: "waiting"}})
+			is(w, "what follows", w.get(id).Then, []follower{{Type: "second", Queue: "default", State: "waiting"},
+				{Type: "beside", Queue: "other",
+					State: "waiting"}})
 			w.ackWith(w.claim(), `{"n":7}`)
 			w.pass(second) // the other queue is new: the leader's sender delivers its tasks
 			then := w.get(id).Then
@@ -569,7 +571,8 @@ func TestChains(t *testing.T) {
 			w.nothing()
 			w.pass(minute)
 			c := w.claim()
-			is(w, "the second", []string{c.ID, c.Type, c.Parent.TaskID, string(c.Parent.Result)}, []string{then[0].TaskID, "second", id, `{"n":7}`})
+			is(w, "the second", []string{c.ID, c.Type, c.Parent.TaskID, string(c.Parent.Result)}, []string{then[0].TaskID,
+				"second", id, `{"n":7}`})
 			is(w, "as it is shown", w.get(c.ID).Parent, c.Parent)
 			is(w, "beside it", w.one(from("other")).Type, "beside")
 			w.ack(c)
@@ -585,7 +588,8 @@ func TestChains(t *testing.T) {
 			is(w, "behind the replay", w.claim().Type, "next")
 			id = w.id(spec{Then: []spec{{Type: "next"}}})
 			ok[view](w)(w.api.Cancel(w.ctx(), id))
-			is(w, "behind a cancelled one", w.get(id).Then[0], follower{Type: "next", Queue: "default", State: "dropped", Reason: "cancelled"})
+			is(w, "behind a cancelled one", w.get(id).Then[0], follower{Type: "next", Queue: "default", State: "dropped",
+				Reason: "cancelled"})
 			w.nothing()
 		}},
 		{name: "an invalid follow-up task is refused by field", tell: func(w *world) {
@@ -612,8 +616,9 @@ func TestGroups(t *testing.T) {
 			is(w, "in between", w.groupNow(g.ID).Counts, groupCounts{Members: 3, Pending: 1, Succeeded: 2})
 			w.fail(claimed[2], failing{Message: "boom"})
 			now := w.groupNow(g.ID)
-			is(w, "at the end", []any{now.State, now.Counts, now.EndedAt, now.KeptUntil}, []any{"complete", groupCounts{Members: 3, Succeeded: 2,
-				Dead: 1}, w.now(), w.at(14 * day)})
+			is(w, "at the end", []any{now.State, now.Counts, now.EndedAt, now.KeptUntil},
+				[]any{"complete", groupCounts{Members: 3, Succeeded: 2,
+					Dead: 1}, w.now(), w.at(14 * day)})
 			done := w.claim()
 			is(w, "what it enqueues", []string{done.ID, done.Type, done.Parent.GroupID}, []string{now.OnComplete.TaskID, "done", g.ID})
 			var said struct {
@@ -637,7 +642,8 @@ func TestGroups(t *testing.T) {
 			}
 		}},
 		{name: "members are added to an open group, and follow-up tasks of members are members", tell: func(w *world) {
-			g, tasks := w.group(groupSpec{Open: true, Tasks: []spec{{Type: "a", Then: []spec{{Type: "b"}}}}, OnComplete: &spec{Type: "done"}})
+			g, tasks := w.group(groupSpec{Open: true, Tasks: []spec{{Type: "a", Then: []spec{{Type: "b"}}}},
+				OnComplete: &spec{Type: "done"}})
 			added := ok[[]accepted](w)(w.api.AddToGroup(w.ctx(), g.ID, []spec{{Type: "c"}}))
 			is(w, "the group of the one added", w.get(added[0].ID).GroupID, g.ID)
 			for _, c := range w.claims(from("default").most(9)) {
@@ -673,8 +679,8 @@ func TestGroups(t *testing.T) {
 			now := w.groupNow(g.ID)
 			is(w, "the end", []any{now.Counts, now.OnComplete.State}, []any{groupCounts{Members: 3, Cancelled: 3}, "dropped"})
 			is(w, "a member", w.get(tasks[2].ID).State, "cancelled")
-			w.refused("the ack of one that ran", w.api.Ack(w.ctx(), held.hold(), result{}), refusal{Code: "stale_claim", Reason: "cancelled",
-				State: "cancelled"})
+			w.refused("the ack of one that ran", w.api.Ack(w.ctx(), held.hold(), result{}), refusal{Code: "stale_claim",
+				Reason: "cancelled", State: "cancelled"})
 			w.nothing()
 		}},
 		{name: "a group is created once, listed, and deleted after its retention", tell: func(w *world) {

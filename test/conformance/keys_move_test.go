@@ -50,8 +50,8 @@ func TestKeysWhileSlotsMove(t *testing.T) {
 	for seed := range uint64(5) {
 		synctest.Test(t, func(t *testing.T) {
 			h := build(t, keyedShards, filepath.Join(dir, fmt.Sprint(seed)))
-			m := &keyed{T: t, h: h, rpc: newRPC(t, h), seed: seed, rnd: rand.New(rand.NewPCG(seed, 7)), first: map[string]*pawlv1.Enqueued{},
-				order: map[string]int{}, started: map[string]int{}, seen: seen}
+			m := &keyed{T: t, h: h, rpc: newRPC(t, h), seed: seed, rnd: rand.New(rand.NewPCG(seed, 7)),
+				first: map[string]*pawlv1.Enqueued{}, order: map[string]int{}, started: map[string]int{}, seen: seen}
 			m.begin()
 			for step := range keyedSteps {
 				if step == keyedSteps/2 && seed == 0 {
@@ -286,7 +286,8 @@ func (m *keyed) enqueued(s *pawlv1.TaskSpec, got *pawlv1.Enqueued, refused *pawl
 	case refused != nil:
 		m.Errorf("seed %d: %v is refused: %v", m.seed, s, refused)
 	case live && (got.GetTaskId() != first.GetTaskId() || !got.GetDuplicate()):
-		m.Errorf("seed %d: idempotency key %q stands for task %s, and again for %v: %v", m.seed, s.GetIdempotencyKey(), first.GetTaskId(), got, s)
+		m.Errorf("seed %d: idempotency key %q stands for task %s, and again for %v: %v", m.seed, s.GetIdempotencyKey(),
+			first.GetTaskId(), got, s)
 	case live:
 		m.seen["duplicate by idempotency key"]++
 	case got.GetDuplicate(): // by its unique key, or an idempotency key of another task that the broker made
@@ -423,7 +424,8 @@ func (m *keyed) operate() {
 func (m *keyed) list(states []pawlv1.State) (items []*pawlv1.Task) {
 	for _, queue := range []string{"hot", "warm"} {
 		for cursor, more := "", true; more; more = cursor != "" {
-			page, err := m.rpc.producer.ListTasks(m.Context(), &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: text(queue), States: states},
+			page, err := m.rpc.producer.ListTasks(m.Context(), &pawlv1.ListTasksRequest{Filter: &pawlv1.Filter{Queue: text(queue),
+				States: states},
 				Limit: 1000, Cursor: cursor})
 			must(m.T, err)
 			items, cursor = append(items, page.GetItems()...), page.GetNextCursor()

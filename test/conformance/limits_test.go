@@ -10,7 +10,8 @@ func TestLimits(t *testing.T) {
 			all := defaultSettings
 			all.limits = limits{MaxRunning: 50, Rate: &rate{Limit: 100, Period: minute, Burst: 10}}
 			all.PerKey = &limits{MaxRunning: 2, Rate: &rate{Limit: 5, Period: second, Burst: 5}}
-			all.Keys = map[string]keyRules{"vip": {limits{MaxRunning: 9}, 3}, "slow": {limits{Rate: &rate{Limit: 1, Period: hour, Burst: 1}}, 1}}
+			all.Keys = map[string]keyRules{"vip": {limits{MaxRunning: 9}, 3},
+				"slow": {limits{Rate: &rate{Limit: 1, Period: hour, Burst: 1}}, 1}}
 			made := w.put("mail", all)
 			is(w, "the settings", made.Settings, all)
 			is(w, "as they are read", w.queue("mail"), made)

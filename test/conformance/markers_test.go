@@ -62,42 +62,45 @@ type markerQuery struct {
 func TestMarkers(t *testing.T) {
 	const deploy, request = "deploy", "0198c2f4-8a5b-7c3e-9d10-2f6b1c0a4e77"
 	tellAll(t, []story{
-		{gateway: true, name: "a marker is created once, shown, listed by time, queue and type, removed, and audited", tell: func(w *world) {
-			spec := markerSpec{Kind: deploy, Title: "web 1.4.2", Version: "1.4.2", URL: "https://ci.example.com/runs/42", Queues: []string{"mail*"},
-				Types: []string{"mail.*"}, Request: request}
-			made := ok[markerInfo](w)(w.markers().AddMarker(w.ctx(), spec))
-			want := markerInfo{request, deploy, "web 1.4.2", "1.4.2", spec.URL, spec.Queues, spec.Types, w.now(), time.Time{}, actor, w.now()}
-			is(w, "what was set", made, want)
-			w.pass(minute)
-			is(w, "a repeat", ok[markerInfo](w)(w.markers().AddMarker(w.ctx(), spec)), want)
-			spec.Title = "web 1.4.3"
-			_, err := w.markers().AddMarker(w.ctx(), spec)
-			w.refused("another under the same request", err, refusal{Code: "conflict"})
-			note := ok[markerInfo](w)(w.markers().AddMarker(w.ctx(), markerSpec{Kind: "note", Title: "prices imported"}))
-			titles := func(q markerQuery) (all []string) {
-				for _, m := range w.listMarkers(q) {
-					all = append(all, m.Title)
+		{gateway: true, name: "a marker is created once, shown, listed by time, queue and type, removed, and audited",
+			tell: func(w *world) {
+				spec := markerSpec{Kind: deploy, Title: "web 1.4.2", Version: "1.4.2", URL: "https://ci.example.com/runs/42",
+					Queues: []string{"mail*"}, Types: []string{"mail.*"}, Request: request}
+				made := ok[markerInfo](w)(w.markers().AddMarker(w.ctx(), spec))
+				want := markerInfo{request, deploy, "web 1.4.2", "1.4.2", spec.URL, spec.Queues, spec.Types, w.now(),
+					time.Time{}, actor, w.now()}
+				is(w, "what was set", made, want)
+				w.pass(minute)
+				is(w, "a repeat", ok[markerInfo](w)(w.markers().AddMarker(w.ctx(), spec)), want)
+				spec.Title = "web 1.4.3"
+				_, err := w.markers().AddMarker(w.ctx(), spec)
+				w.refused("another under the same request", err, refusal{Code: "conflict"})
+				note := ok[markerInfo](w)(w.markers().AddMarker(w.ctx(), markerSpec{Kind: "note", Title: "prices imported"}))
+				titles := func(q markerQuery) (all []string) {
+					for _, m := range w.listMarkers(q) {
+						all = append(all, m.Title)
+					}
+					return all
 				}
-				return all
-			}
-			is(w, "all, newest first", titles(markerQuery{}), []string{"prices imported", "web 1.4.2"})
-			is(w, "since a second ago", titles(markerQuery{Since: w.now().Add(-time.Second)}), []string{"prices imported"})
-			is(w, "until then", titles(markerQuery{Until: w.now()}), []string{"web 1.4.2"})
-			is(w, "deploys", titles(markerQuery{Kind: deploy}), []string{"web 1.4.2"})
-			is(w, "of a queue and a type", titles(markerQuery{Queue: "mail-eu", Type: "mail.welcome"}), []string{"prices imported", "web 1.4.2"})
-			is(w, "of another queue", titles(markerQuery{Queue: "images"}), []string{"prices imported"})
-			is(w, "of another type", titles(markerQuery{Type: "resize"}), []string{"prices imported"})
-			first, next, err := w.markers().Markers(w.ctx(), markerQuery{part: part{Limit: 1}})
-			must(w.T, err)
-			rest, last, err := w.markers().Markers(w.ctx(), markerQuery{part: part{Limit: 1, Cursor: next}})
-			must(w.T, err)
-			is(w, "by pages", append(first, rest...), []markerInfo{note, made})
-			is(w, "behind the last page", last, "")
-			w.done(w.markers().RemoveMarker(w.ctx(), note.ID))
-			w.refused("once more", w.markers().RemoveMarker(w.ctx(), note.ID), refusal{Code: "not_found"})
-			is(w, "what is left", titles(markerQuery{}), []string{"web 1.4.2"})
-			is(w, "the audit", w.audited(), []string{"marker.add", "marker.add", "marker.remove"})
-		}},
+				is(w, "all, newest first", titles(markerQuery{}), []string{"prices imported", "web 1.4.2"})
+				is(w, "since a second ago", titles(markerQuery{Since: w.now().Add(-time.Second)}), []string{"prices imported"})
+				is(w, "until then", titles(markerQuery{Until: w.now()}), []string{"web 1.4.2"})
+				is(w, "deploys", titles(markerQuery{Kind: deploy}), []string{"web 1.4.2"})
+				is(w, "of a queue and a type", titles(markerQuery{Queue: "mail-eu", Type: "mail.welcome"}),
+					[]string{"prices imported", "web 1.4.2"})
+				is(w, "of another queue", titles(markerQuery{Queue: "images"}), []string{"prices imported"})
+				is(w, "of another type", titles(markerQuery{Type: "resize"}), []string{"prices imported"})
+				first, next, err := w.markers().Markers(w.ctx(), markerQuery{part: part{Limit: 1}})
+				must(w.T, err)
+				rest, last, err := w.markers().Markers(w.ctx(), markerQuery{part: part{Limit: 1, Cursor: next}})
+				must(w.T, err)
+				is(w, "by pages", append(first, rest...), []markerInfo{note, made})
+				is(w, "behind the last page", last, "")
+				w.done(w.markers().RemoveMarker(w.ctx(), note.ID))
+				w.refused("once more", w.markers().RemoveMarker(w.ctx(), note.ID), refusal{Code: "not_found"})
+				is(w, "what is left", titles(markerQuery{}), []string{"web 1.4.2"})
+				is(w, "the audit", w.audited(), []string{"marker.add", "marker.add", "marker.remove"})
+			}},
 		{gateway: true, name: "an incident is open until it ends, and covers all the time between", tell: func(w *world) {
 			began := w.now()
 			open := ok[markerInfo](w)(w.markers().AddMarker(w.ctx(), markerSpec{Kind: "incident", Title: "provider down",
@@ -197,8 +200,9 @@ func stampOrNone(t time.Time) *timestamppb.Timestamp {
 }
 
 func (d *rpc) AddMarker(ctx context.Context, m markerSpec) (markerInfo, error) {
-	p, err := ask(ctx, d.marker.AddMarker, &pawlv1.AddMarkerRequest{Kind: m.Kind, Title: m.Title, Version: text(m.Version), Url: text(m.URL),
-		Queues: m.Queues, Types: m.Types, At: stampOrNone(m.At), EndedAt: stampOrNone(m.EndedAt), RequestId: text(m.Request)})
+	p, err := ask(ctx, d.marker.AddMarker, &pawlv1.AddMarkerRequest{Kind: m.Kind, Title: m.Title, Version: text(m.Version),
+		Url: text(m.URL), Queues: m.Queues, Types: m.Types, At: stampOrNone(m.At), EndedAt: stampOrNone(m.EndedAt),
+		RequestId: text(m.Request)})
 	return markerProto(p.GetMarker()), err
 }
 

@@ -110,8 +110,9 @@ func TestNoticeContents(t *testing.T) {
 			w.pass(10 * second)
 			n = only(w, "notices", w.received("/a"))
 			held := only(w, "breakers", n.Data.Breakers)
-			is(w, "closed", []any{n.Type, n.Data.Queue, n.Data.Count, held.Type, held.Reason != "", held.At}, []any{"breaker.closed", "mail",
-				int64(1), "welcome", true, closed})
+			is(w, "closed", []any{n.Type, n.Data.Queue, n.Data.Count, held.Type, held.Reason != "", held.At},
+				[]any{"breaker.closed", "mail",
+					int64(1), "welcome", true, closed})
 			is(w, "who hears of openings alone", only(w, "notices", w.received("/opened")).Type, "breaker.opened")
 		}},
 		{name: "skipped and late ticks are notified", tell: func(w *world) {
@@ -137,7 +138,8 @@ func TestNoticeContents(t *testing.T) {
 		}},
 		{name: "webhooks select queues by name or by pattern", tell: func(w *world) {
 			w.receives()
-			queues := map[string][]string{"/exact": {"mail"}, "/begins": {"mail*"}, "/one-of": {"sms", "mail-eu"}, "/none": {"fax*"}, "/any": nil}
+			queues := map[string][]string{"/exact": {"mail"}, "/begins": {"mail*"}, "/one-of": {"sms", "mail-eu"},
+				"/none": {"fax*"}, "/any": nil}
 			for path, patterns := range queues {
 				w.hook(hookSpec{Name: path[1:], Queues: patterns, Events: []string{"task.dead"}})
 			}
@@ -187,8 +189,9 @@ func TestNoticeContents(t *testing.T) {
 			w.pass(25 * second)
 			over := w.received("/wait")
 			slices.SortFunc(over, func(a, b notice) int { return strings.Compare(a.Data.Queue, b.Data.Queue) })
-			is(w, "over", []any{len(over), over[0].Type, over[0].Data.Queue, over[1].Data.Queue, over[0].Data.WaitOver}, []any{2, "queue.over",
-				"mail", "sms", 30.0})
+			is(w, "over", []any{len(over), over[0].Type, over[0].Data.Queue, over[1].Data.Queue, over[0].Data.WaitOver},
+				[]any{2, "queue.over",
+					"mail", "sms", 30.0})
 			w.ack(w.one(from("mail")))
 			ok[int64](w)(w.api.Purge(w.ctx(), "sms"))
 			w.done(w.api.DeleteQueue(w.ctx(), "sms"))
@@ -271,7 +274,8 @@ func TestDelivery(t *testing.T) {
 				"s500-600": 5 * time.Second, "s429-soon": 5 * time.Second} {
 				h := w.hookInfo(name)
 				next := h.NextAttemptAt.Sub(h.FailedAt)
-				is(w, name, []any{h.Failures, next <= rest && (next == rest || strings.HasPrefix(name, "s500") || strings.HasSuffix(name, "soon")) &&
+				is(w, name, []any{h.Failures, next <= rest && (next == rest || strings.HasPrefix(name, "s500") ||
+					strings.HasSuffix(name, "soon")) &&
 					next >= rest*3/4}, []any{int64(1), true})
 			}
 			w.pass(2 * minute)
@@ -286,7 +290,8 @@ func TestDelivery(t *testing.T) {
 			w.hookTo(hookSpec{Name: "slow"}, "/hangs")
 			is(w, "202", ok[posted](w)(w.hooks().TestHook(w.ctx(), "ok")).Outcome, "delivered")
 			moved := ok[posted](w)(w.hooks().TestHook(w.ctx(), "moved"))
-			is(w, "307", []any{moved.Outcome, moved.Status, strings.Contains(moved.Error, "redirects are not followed")}, []any{"failed", 307, true})
+			is(w, "307", []any{moved.Outcome, moved.Status, strings.Contains(moved.Error, "redirects are not followed")},
+				[]any{"failed", 307, true})
 			is(w, "what came where it led", len(w.received("/elsewhere")), 0)
 			slow := ok[posted](w)(w.hooks().TestHook(w.ctx(), "slow"))
 			is(w, "who never answers", []any{slow.Outcome, slow.Status, slow.Took}, []any{"failed", 0, 10 * second})
@@ -348,26 +353,27 @@ func TestDelivery(t *testing.T) {
 			w.pass(hour)
 			is(w, "a day later", w.hookInfo("a").OldUntil.After(w.now()), false)
 		}},
-		{name: "a paused webhook can be tested, and a removed one gets nothing, nor does its successor of the same name", tell: func(w *world) {
-			w.receives()
-			w.hook(hookSpec{Name: "a"})
-			ok[hookInfo](w)(w.hooks().PauseHook(w.ctx(), "a", "it moves"))
-			w.die("mail", 1)
-			w.pass(10 * second)
-			is(w, "a test", ok[posted](w)(w.hooks().TestHook(w.ctx(), "a")).Outcome, "delivered")
-			is(w, "what came", only(w, "notices", w.received("/a")).Type, "webhook.test")
-			is(w, "what waits", w.hookInfo("a").Pending, int64(1))
-			w.done(w.hooks().RemoveHook(w.ctx(), "a"))
-			w.pass(minute)
-			w.hook(hookSpec{Name: "a"})
-			is(w, "its deliveries", len(w.posts("a")), 0)
-			is(w, "how it is doing", []any{w.hookInfo("a").Pending, w.hookInfo("a").Paused}, []any{int64(0), false})
-			w.pass(2 * minute)
-			is(w, "what came", len(w.received("/a")), 0)
-			w.die("mail", 1)
-			w.pass(2 * minute)
-			is(w, "what it is told then", only(w, "notices", w.received("/a")).Data.Count, int64(1))
-		}},
+		{name: "a paused webhook can be tested, and a removed one gets nothing, nor does its successor of the same name",
+			tell: func(w *world) {
+				w.receives()
+				w.hook(hookSpec{Name: "a"})
+				ok[hookInfo](w)(w.hooks().PauseHook(w.ctx(), "a", "it moves"))
+				w.die("mail", 1)
+				w.pass(10 * second)
+				is(w, "a test", ok[posted](w)(w.hooks().TestHook(w.ctx(), "a")).Outcome, "delivered")
+				is(w, "what came", only(w, "notices", w.received("/a")).Type, "webhook.test")
+				is(w, "what waits", w.hookInfo("a").Pending, int64(1))
+				w.done(w.hooks().RemoveHook(w.ctx(), "a"))
+				w.pass(minute)
+				w.hook(hookSpec{Name: "a"})
+				is(w, "its deliveries", len(w.posts("a")), 0)
+				is(w, "how it is doing", []any{w.hookInfo("a").Pending, w.hookInfo("a").Paused}, []any{int64(0), false})
+				w.pass(2 * minute)
+				is(w, "what came", len(w.received("/a")), 0)
+				w.die("mail", 1)
+				w.pass(2 * minute)
+				is(w, "what it is told then", only(w, "notices", w.received("/a")).Data.Count, int64(1))
+			}},
 		{name: "events of other kinds, or from before the webhook, are not sent", tell: func(w *world) {
 			w.receives()
 			w.die("mail", 1)

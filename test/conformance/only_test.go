@@ -39,8 +39,9 @@ func (l lateShards) CopyQueues(ctx context.Context, shard uint32, ns string, sin
 }
 
 func (l lateShards) DropQueue(ctx context.Context, shard uint32, ns, name string, version uint64) error {
-	_, err := broker.DropCopy.Call(ctx, l.h.router, broker.CopyOf{OnQueue: broker.OnQueue{OnShard: broker.OnShard{Shard: shard, Namespace: ns},
-		Queue: name}, Version: version})
+	_, err := broker.DropCopy.Call(ctx, l.h.router,
+		broker.CopyOf{OnQueue: broker.OnQueue{OnShard: broker.OnShard{Shard: shard, Namespace: ns},
+			Queue: name}, Version: version})
 	return err
 }
 
@@ -49,7 +50,8 @@ func (l lateShards) CopyWatches(ctx context.Context, shard uint32, watches map[s
 }
 
 func (l lateShards) OnceUntil(ctx context.Context, shard uint32, ns, name string, slots task.SlotSet) (store.Time, error) {
-	return broker.OnceUntil.Call(ctx, l.h.router, broker.OnSlots{OnQueue: broker.OnQueue{OnShard: broker.OnShard{Shard: shard, Namespace: ns},
+	return broker.OnceUntil.Call(ctx, l.h.router, broker.OnSlots{OnQueue: broker.OnQueue{OnShard: broker.OnShard{
+		Shard: shard, Namespace: ns},
 		Queue: name}, Slots: slots})
 }
 

@@ -126,7 +126,8 @@ func (d *rest) TryOperation(ctx context.Context, o operation) (n int64, sample [
 		Least   bool       `json:"is_lower_bound"`
 		Sample  []taskBody `json:"sample"`
 	}
-	err = d.call(ctx, "POST", "/operations?", o.body(true), &a) // the question mark distinguishes it from the call that is answered with 202
+	// the question mark distinguishes it from the call that is answered with 202
+	err = d.call(ctx, "POST", "/operations?", o.body(true), &a)
 	for _, v := range a.Sample {
 		sample = append(sample, v.ID)
 	}
@@ -298,8 +299,8 @@ func operationOfSDK(o *admin.Operation) operationInfo {
 	}
 	return operationInfo{operation: operation{Action: string(o.Action), Filter: f, ToQueue: o.ToQueue, Priority: string(o.Priority),
 		Max: o.Max, Canary: o.Canary, Rate: o.Rate, Reason: o.Reason}, ID: o.ID, State: string(o.State), Stopping: string(o.Stopping),
-		Why: o.StopReason, CreatedAt: o.CreatedAt, PausedAt: o.PausedAt, EndedAt: o.EndedAt, Total: o.Counts.Total, Matched: o.Counts.Matched,
-		Done: o.Counts.Done, Skipped: o.Counts.Skipped, Failed: o.Counts.Failed}
+		Why: o.StopReason, CreatedAt: o.CreatedAt, PausedAt: o.PausedAt, EndedAt: o.EndedAt, Total: o.Counts.Total,
+		Matched: o.Counts.Matched, Done: o.Counts.Done, Skipped: o.Counts.Skipped, Failed: o.Counts.Failed}
 }
 
 func (d *sdk) StartOperation(ctx context.Context, o operation) (operationInfo, error) {

@@ -42,9 +42,11 @@ func TestOperations(t *testing.T) {
 			w.fill(3, spec{Queue: "a", Key: "other"})
 			o := w.operate(operation{Action: "cancel", Filter: filter{Key: "mail"}, Reason: "wrong template"})
 			is(w, "the counts", o.counts(), "done: 453 of 453, 453 done")
-			is(w, "it", o, operationInfo{operation: operation{Action: "cancel", Filter: filter{Key: "mail", States: []string{"scheduled", "ready",
-				"claimed", "retrying"}},
-				Reason: "wrong template"}, ID: o.ID, State: "done", CreatedAt: o.CreatedAt, EndedAt: o.EndedAt, Total: 453, Matched: 453, Done: 453})
+			is(w, "it", o, operationInfo{operation: operation{Action: "cancel", Filter: filter{Key: "mail",
+				States: []string{"scheduled", "ready",
+					"claimed", "retrying"}},
+				Reason: "wrong template"}, ID: o.ID, State: "done", CreatedAt: o.CreatedAt, EndedAt: o.EndedAt, Total: 453,
+				Matched: 453, Done: 453})
 			is(w, "as it is read", ok[operationInfo](w)(w.operations().Operation(w.ctx(), o.ID, 0)), o)
 			is(w, "what is left in a", w.queue("a").Depth, depth{Ready: 3})
 			is(w, "what is left in b", w.queue("b").Depth, depth{})
@@ -105,7 +107,8 @@ func TestOperations(t *testing.T) {
 			is(w, "the old one", old.State+" "+old.Reason, "discarded moved")
 			is(w, "its key", w.enqueue(spec{Type: "send", Queue: "a", Payload: `{"to":1}`, IdempotencyKey: "order-7"}).ID, id)
 			now := w.get(old.MovedTo)
-			is(w, "the new one", fmt.Sprint(now.State, now.Queue, now.Type, now.Payload, now.Key, now.Tags, now.Headers, now.MovedFrom == id),
+			is(w, "the new one", fmt.Sprint(now.State, now.Queue, now.Type, now.Payload, now.Key, now.Tags, now.Headers,
+				now.MovedFrom == id),
 				fmt.Sprint("ready", "b", "send", `{"to":1}`, "k", []string{"t"}, map[string]string{"h": "v"}, true))
 		}},
 		{name: "an operation keeps its rate, and can be paused, resumed and aborted", tell: func(w *world) {

@@ -13,19 +13,21 @@ func TestEnqueue(t *testing.T) {
 			keep := 48 * hour
 			a := w.enqueue(spec{Type: "mail.welcome", Payload: `{"to":"a@example.com"}`, Queue: "mail", Priority: "high", Delay: minute,
 				IdempotencyKey: "welcome-42", MaxAttempts: 3, Retry: retry{Initial: 10 * second, Factor: 3, Max: hour, Jitter: noJitter},
-				Timeout: 5 * minute, ExpiresIn: hour, Retention: &keep, Key: "tenant-7", Tags: []string{"signup", "eu"}, Headers: map[string]string{
+				Timeout: 5 * minute, ExpiresIn: hour, Retention: &keep, Key: "tenant-7", Tags: []string{"signup", "eu"},
+				Headers: map[string]string{
 					"traceparent": "00-1"}})
 			is(w, "the answer", a, accepted{ID: a.ID, State: "scheduled", CreatedAt: w.now()})
 			is(w, "the task", w.get(a.ID), view{ID: a.ID, Type: "mail.welcome", Queue: "mail", Status: "queued",
-				State: "scheduled", Priority: "high", Payload: `{"to":"a@example.com"}`, MaxAttempts: 3, CreatedAt: w.now(), RunAt: w.at(minute),
-				ExpiresAt: w.at(hour), IdempotencyKey: "welcome-42", Key: "tenant-7", Tags: []string{"signup", "eu"}, Headers: map[string]string{
+				State: "scheduled", Priority: "high", Payload: `{"to":"a@example.com"}`, MaxAttempts: 3, CreatedAt: w.now(),
+				RunAt: w.at(minute), ExpiresAt: w.at(hour), IdempotencyKey: "welcome-42", Key: "tenant-7", Tags: []string{"signup", "eu"},
+				Headers: map[string]string{
 					"traceparent": "00-1"},
 				Retry: retry{Initial: 10 * second, Factor: 3, Max: hour}, Timeout: 5 * minute, Retention: keep, ETag: w.get(a.ID).ETag})
 		}},
 		{name: "omitted fields have their defaults", tell: func(w *world) {
 			a := w.enqueue(spec{Type: "job"})
-			is(w, "the task", w.get(a.ID), view{ID: a.ID, Type: "job", Queue: "default", Status: "queued", State: "ready", Priority: "normal",
-				MaxAttempts: 5, CreatedAt: w.now(), RunAt: w.now(), Retry: defaultRetry, ETag: w.get(a.ID).ETag})
+			is(w, "the task", w.get(a.ID), view{ID: a.ID, Type: "job", Queue: "default", Status: "queued", State: "ready",
+				Priority: "normal", MaxAttempts: 5, CreatedAt: w.now(), RunAt: w.now(), Retry: defaultRetry, ETag: w.get(a.ID).ETag})
 		}},
 		{name: "a payload may be any bytes", tell: func(w *world) {
 			id := w.id(spec{Payload: "\x00\xff\"", ContentType: "application/octet-stream"})
@@ -34,14 +36,14 @@ func TestEnqueue(t *testing.T) {
 			is(w, "the payload of the claim", c.Payload+" "+c.ContentType, "\x00\xff\" application/octet-stream")
 		}},
 		{name: "a worker gets what the producer sent", tell: func(w *world) {
-			a := w.enqueue(spec{Type: "mail.welcome", Payload: `[1,2]`, Priority: "low", MaxAttempts: 3, Timeout: 5 * minute, IdempotencyKey: "k",
-				Key: "tenant-7", Tags: []string{"eu"}, Headers: map[string]string{"traceparent": "00-1"}})
+			a := w.enqueue(spec{Type: "mail.welcome", Payload: `[1,2]`, Priority: "low", MaxAttempts: 3, Timeout: 5 * minute,
+				IdempotencyKey: "k", Key: "tenant-7", Tags: []string{"eu"}, Headers: map[string]string{"traceparent": "00-1"}})
 			w.pass(2 * second)
 			c := w.claim()
 			is(w, "the claim", c, claim{ID: a.ID, Type: "mail.welcome", Queue: "default", Payload: `[1,2]`, Priority: "low",
-				Attempt: 1, MaxAttempts: 3, Token: c.Token, Fence: 1, LeaseExpiresAt: w.at(30 * second), Lease: 30 * second, Timeout: 5 * minute,
-				Headers: map[string]string{"traceparent": "00-1"}, CreatedAt: a.CreatedAt, ReadyAt: a.CreatedAt, Key: "tenant-7", Tags: []string{"eu"},
-				IdempotencyKey: "k"})
+				Attempt: 1, MaxAttempts: 3, Token: c.Token, Fence: 1, LeaseExpiresAt: w.at(30 * second), Lease: 30 * second,
+				Timeout: 5 * minute, Headers: map[string]string{"traceparent": "00-1"}, CreatedAt: a.CreatedAt, ReadyAt: a.CreatedAt,
+				Key: "tenant-7", Tags: []string{"eu"}, IdempotencyKey: "k"})
 			is(w, "a token", c.Token != "", true)
 		}},
 		{name: "an invalid task does not fail the rest of a batch", tell: func(w *world) {
@@ -140,7 +142,8 @@ func TestOneTaskPerKeyAndRequest(t *testing.T) {
 		}},
 		{name: "other content with the same key is a conflict", tell: func(w *world) {
 			w.enqueue(spec{Payload: `1`, IdempotencyKey: "k"})
-			for _, other := range []spec{{Type: "job", Payload: `2`, IdempotencyKey: "k"}, {Type: "other", Payload: `1`, IdempotencyKey: "k"}} {
+			for _, other := range []spec{{Type: "job", Payload: `2`, IdempotencyKey: "k"}, {Type: "other", Payload: `1`,
+				IdempotencyKey: "k"}} {
 				_, err := w.api.Enqueue(w.ctx(), other)
 				w.refused("other content", err, refusal{Code: "conflict", Field: "idempotency_key"})
 			}
@@ -162,7 +165,8 @@ func TestOneTaskPerKeyAndRequest(t *testing.T) {
 			is(w, "after its end", w.enqueue(spec{Payload: `2`, IdempotencyKey: "k"}).Duplicate, false)
 		}},
 		{name: "a key is checked within a batch", tell: func(w *world) {
-			got := w.batch([]spec{{Type: "job", IdempotencyKey: "k"}, {Type: "job", IdempotencyKey: "k"}, {Type: "other", IdempotencyKey: "k"}})
+			got := w.batch([]spec{{Type: "job", IdempotencyKey: "k"}, {Type: "job", IdempotencyKey: "k"},
+				{Type: "other", IdempotencyKey: "k"}})
 			is(w, "the second", got[1], accepted{ID: got[0].ID, State: "ready", CreatedAt: w.now(), Duplicate: true})
 			w.refused("the third", got[2].Err, refusal{Code: "conflict", Field: "idempotency_key"})
 		}},
@@ -224,7 +228,8 @@ func TestList(t *testing.T) {
 		{name: "a list is newest first, in pages", tell: func(w *world) {
 			var want []string
 			for i := range 5 {
-				// A task's position in a list comes from the time in its request id, which the SDK would take from a clock that all bubbles share.
+				// A task's position in a list comes from the time in its request id, which the SDK would take from a
+				// clock that all bubbles share.
 				request := fmt.Sprintf("00dc6acf-ac%02x-7abc-8def-000000000001", i)
 				want = append([]string{w.id(spec{RequestID: request})}, want...)
 			}
@@ -241,19 +246,22 @@ func TestList(t *testing.T) {
 		{name: "a list has payloads on request", tell: func(w *world) {
 			w.enqueue(spec{Payload: `{"a":1}`})
 			is(w, "without", only(w, "tasks listed", w.list(filter{})).Payload, "")
-			is(w, "with", only(w, "tasks listed", ok[page](w)(w.api.List(w.ctx(), filter{}, part{WithPayload: true})).Items).Payload, `{"a":1}`)
+			is(w, "with", only(w, "tasks listed", ok[page](w)(w.api.List(w.ctx(), filter{}, part{WithPayload: true})).Items).Payload,
+				`{"a":1}`)
 		}},
 		{name: "every field of a filter selects", tell: func(w *world) {
 			before := w.now()
 			w.pass(second)
 			w.id(spec{Type: "other"}) // which no filter selects
 			w.pass(second)
-			id := w.id(spec{Type: "mail", Queue: "mail", Payload: `{"to":"needle","n":[1]}`, Key: "tenant-7", Tags: []string{"eu", "signup"}})
+			id := w.id(spec{Type: "mail", Queue: "mail", Payload: `{"to":"needle","n":[1]}`, Key: "tenant-7",
+				Tags: []string{"eu", "signup"}})
 			w.fail(w.one(claimCall{Queues: []string{"mail"}, Worker: "w7"}), failing{Message: "no such mailbox"})
-			for _, f := range []filter{{Queue: "mail"}, {States: []string{"dead", "retrying"}}, {Type: "mail"}, {Tag: "signup"}, {Key: "tenant-7"},
-				{Worker: "w7"}, {Error: "such mail"}, {CreatedAfter: w.at(-millisecond)}, {Text: "needle"}, {Payload: []string{"to:needle"}},
-				{Queue: "mail", States: []string{"retrying"}, Type: "mail", Tag: "eu", Key: "tenant-7", Worker: "w7", Error: "no", CreatedAfter: before,
-					CreatedBefore: w.at(second), Text: "to", Payload: []string{"to:needle", "n.0:1"}}} {
+			for _, f := range []filter{{Queue: "mail"}, {States: []string{"dead", "retrying"}}, {Type: "mail"},
+				{Tag: "signup"}, {Key: "tenant-7"}, {Worker: "w7"}, {Error: "such mail"}, {CreatedAfter: w.at(-millisecond)},
+				{Text: "needle"}, {Payload: []string{"to:needle"}}, {Queue: "mail", States: []string{"retrying"}, Type: "mail", Tag: "eu",
+					Key: "tenant-7", Worker: "w7", Error: "no", CreatedAfter: before, CreatedBefore: w.at(second), Text: "to",
+					Payload: []string{"to:needle", "n.0:1"}}} {
 				is(w, fmt.Sprintf("what %+v selects", f), ids(w.list(f)), []string{id})
 			}
 			for _, f := range []filter{{Queue: "nowhere"}, {States: []string{"ready"}, Queue: "mail"}, {Type: "Mail"}, {Tag: "sign"},

@@ -11,12 +11,13 @@ func TestQueue(t *testing.T) {
 			_, err := w.api.Queue(w.ctx(), "mail")
 			w.refused("before", err, refusal{Code: "not_found"})
 			w.enqueue(spec{Queue: "mail"})
-			is(w, "the queue", w.queue("mail"), queueInfo{Queue: "mail", Depth: depth{Ready: 1}, Ready: byPrio{Normal: 1}, Settings: defaultSettings,
-				Version: 1, CreatedAt: w.now()})
+			is(w, "the queue", w.queue("mail"), queueInfo{Queue: "mail", Depth: depth{Ready: 1}, Ready: byPrio{Normal: 1},
+				Settings: defaultSettings, Version: 1, CreatedAt: w.now()})
 		}},
 		{name: "settings are replaced as a whole", tell: func(w *world) {
 			all := settings{Weights: weights{7, 2, 1}, Retry: retry{Initial: second, Factor: 3, Max: hour, Jitter: 0.5}, MaxAttempts: 7,
-				Lease: minute, Timeout: hour, Retention: retention{hour, 2 * hour, 3 * hour, 4 * hour, 5 * hour}, MaxLength: 1000, MaxWait: hour}
+				Lease: minute, Timeout: hour, Retention: retention{hour, 2 * hour, 3 * hour, 4 * hour, 5 * hour},
+				MaxLength: 1000, MaxWait: hour}
 			made := w.put("mail", all)
 			is(w, "the queue", made, queueInfo{Queue: "mail", Settings: all, Version: made.Version, CreatedAt: w.now()})
 			is(w, "as it is read", w.queue("mail"), made)
@@ -115,7 +116,8 @@ func TestQueue(t *testing.T) {
 		{name: "a full queue still answers repeated keys", tell: func(w *world) {
 			w.put("default", settings{MaxLength: 1})
 			a := w.enqueue(spec{IdempotencyKey: "k"})
-			is(w, "the repeat", w.enqueue(spec{IdempotencyKey: "k"}), accepted{ID: a.ID, State: "ready", CreatedAt: w.now(), Duplicate: true})
+			is(w, "the repeat", w.enqueue(spec{IdempotencyKey: "k"}), accepted{ID: a.ID, State: "ready",
+				CreatedAt: w.now(), Duplicate: true})
 		}},
 		{name: "an empty queue can be deleted", tell: func(w *world) {
 			w.enqueue(spec{Queue: "mail"})
@@ -160,7 +162,8 @@ func TestOneTaskByHand(t *testing.T) {
 		{name: "a waiting task can be edited", tell: func(w *world) {
 			id := w.id(spec{Delay: hour, Payload: `1`})
 			w.id(spec{})
-			v := ok[view](w)(w.api.Update(w.ctx(), id, edit{RunAt: w.at(minute), Priority: "high", Payload: []byte(`{"n":2}`), MaxAttempts: 9}))
+			v := ok[view](w)(w.api.Update(w.ctx(), id, edit{RunAt: w.at(minute), Priority: "high", Payload: []byte(`{"n":2}`),
+				MaxAttempts: 9}))
 			is(w, "the answer", v, w.get(id))
 			is(w, "when it is due", v.RunAt, w.at(minute))
 			w.pass(minute)

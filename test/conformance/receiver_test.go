@@ -272,8 +272,8 @@ func (h *testNode) openPost(t *testing.T, log *slog.Logger, parts *verb.Parts) {
 	must(t, err)
 	h.receiver = &receiver{pipe: bufconn.Listen(pipeBuffer), secrets: map[string][]string{}}
 	sender := webhook.NewSender(webhook.Config{Allow: allow, Version: "test", Dial: h.receiver.dial})
-	h.hooks = onlyHooks{h.control.Webhooks, webhooks.NewDispatcher(webhooks.DispatcherConfig{Webhooks: h.control.Webhooks, Send: sender.Send,
-		Depths: h.depths, Logger: log}), sender}
+	h.hooks = onlyHooks{h.control.Webhooks, webhooks.NewDispatcher(webhooks.DispatcherConfig{Webhooks: h.control.Webhooks,
+		Send: sender.Send, Depths: h.depths, Logger: log}), sender}
 	webhooks.DispatcherVerbs.Serve(h.hooks.Dispatcher, parts)
 }
 

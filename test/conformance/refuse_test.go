@@ -109,8 +109,8 @@ func TestBadTasks(t *testing.T) {
 
 // bad makes a badCall of a call with an answer.
 func bad[T any](field, says string, call func(w *world) (T, error)) badCall {
-	return badCall{field + " " + says, func(w *world) error { _, err := call(w); return err }, refusal{Code: "invalid_argument", Field: field},
-		says}
+	return badCall{field + " " + says, func(w *world) error { _, err := call(w); return err },
+		refusal{Code: "invalid_argument", Field: field}, says}
 }
 
 func claiming(field, says string, c claimCall) badCall {
@@ -154,8 +154,10 @@ func TestBadCalls(t *testing.T) {
 			putting("settings.breaker.failure_rate", "101 is not between 1 and 100", settings{Breaker: &breaker{FailureRate: 101}}),
 			putting("settings.breakers.sms.window", "500ms is not between 1s and 1h",
 				settings{Breakers: map[string]breaker{"sms": {Window: second / 2}}}),
-			putting("settings.per_key.max_running", "2000000 is not between 0 and 1000000", settings{PerKey: &limits{MaxRunning: 2_000_000}}),
-			putting("settings.keys.vip.weight", "1001 is not between 1 and 1000", settings{Keys: map[string]keyRules{"vip": {Weight: 1001}}}),
+			putting("settings.per_key.max_running", "2000000 is not between 0 and 1000000",
+				settings{PerKey: &limits{MaxRunning: 2_000_000}}),
+			putting("settings.keys.vip.weight", "1001 is not between 1 and 1000",
+				settings{Keys: map[string]keyRules{"vip": {Weight: 1001}}}),
 			putting("settings.lease", "1ms is not between 1s and 12h", settings{Lease: millisecond}),
 			putting("settings.timeout", "25h0m0s is not between 0 and 24h", settings{Timeout: 25 * hour}),
 			putting("settings.retry.factor", "101 is not between 1 and 100", settings{Retry: retry{Factor: 101}}),
@@ -188,7 +190,8 @@ func TestBadCalls(t *testing.T) {
 			listing("type", "257 bytes, at most 256", filter{Type: long}, part{}),
 			listing("fingerprint", "16 digits", filter{Fingerprint: "12"}, part{}),
 			listing("payload", `the path "a..b" has an empty key`, filter{Payload: []string{"a..b:1"}}, part{}),
-			listing("payload", "9 conditions, at most 8", filter{Payload: strings.Split("a:1 b:1 c:1 d:1 e:1 f:1 g:1 h:1 i:1", " ")}, part{}),
+			listing("payload", "9 conditions, at most 8", filter{Payload: strings.Split("a:1 b:1 c:1 d:1 e:1 f:1 g:1 h:1 i:1", " ")},
+				part{}),
 			listing("operation", "not a UUID", filter{Operation: "12"}, part{}),
 			listing("error", "1025 bytes, at most 1024", filter{Error: strings.Repeat("x", 1025)}, part{}),
 			listing("state", "is not a state", filter{States: []string{"lost"}}, part{}),
@@ -207,7 +210,9 @@ func TestBadCalls(t *testing.T) {
 				bad("retry_in", "8784h0m0s is not between 0 and 8760h", func(w *world) (any, error) {
 					return w.api.Fail(w.ctx(), c.hold(), failing{RetryIn: 366 * day})
 				}),
-				bad("delay", "8784h0m0s is not between 0 and 8760h", func(w *world) (any, error) { return w.api.Release(w.ctx(), c.hold(), 366*day) }),
+				bad("delay", "8784h0m0s is not between 0 and 8760h", func(w *world) (any, error) {
+					return w.api.Release(w.ctx(), c.hold(), 366*day)
+				}),
 			} {
 				err := b.call(w)
 				w.refused(b.name, err, b.want)
@@ -230,7 +235,8 @@ func TestWrongState(t *testing.T) {
 		call func(w *world, id string) error
 		in   string // the states in which it is refused
 	}{
-		{"cancel", func(w *world, id string) error { _, err := w.api.Cancel(w.ctx(), id); return err }, "succeeded discarded dead poisoned"},
+		{"cancel", func(w *world, id string) error { _, err := w.api.Cancel(w.ctx(), id); return err },
+			"succeeded discarded dead poisoned"},
 		{"retry", func(w *world, id string) error { _, err := w.api.Retry(w.ctx(), id); return err }, "scheduled ready claimed succeeded"},
 		{"run now", func(w *world, id string) error { _, err := w.api.RunNow(w.ctx(), id); return err },
 			"claimed succeeded discarded dead poisoned cancelled"},

@@ -109,8 +109,8 @@ func refusedByRPC(err error) error {
 }
 
 func refusalProto(p *pawlv1.Error) *refusal {
-	return &refusal{Code: p.GetCode(), Reason: p.GetReason(), Field: p.GetField(), Holder: p.GetHolder(), State: word(p.GetState(), "STATE_"),
-		RetryAfter: span(p.GetRetryAfter().AsDuration()), Text: p.GetMessage()}
+	return &refusal{Code: p.GetCode(), Reason: p.GetReason(), Field: p.GetField(), Holder: p.GetHolder(),
+		State: word(p.GetState(), "STATE_"), RetryAfter: span(p.GetRetryAfter().AsDuration()), Text: p.GetMessage()}
 }
 
 // word converts STATE_READY to "ready", and the unspecified value to "".
@@ -162,9 +162,9 @@ func timeOf(p *timestamppb.Timestamp) time.Time {
 func (s spec) proto() *pawlv1.TaskSpec {
 	p := &pawlv1.TaskSpec{Type: s.Type, Payload: []byte(s.Payload), ContentType: s.ContentType, Queue: text(s.Queue),
 		Priority: priorityOf(s.Priority), Delay: spanProto(s.Delay), RunAt: timeProto(s.RunAt), IdempotencyKey: text(s.IdempotencyKey),
-		IdempotencyTtl: spanProto(s.IdempotencyTTL), RequestId: text(s.RequestID), MaxAttempts: int32(s.MaxAttempts), Retry: s.Retry.proto(),
-		Timeout: spanProto(s.Timeout), ExpiresIn: spanProto(s.ExpiresIn), Key: text(s.Key), Cost: int32(s.Cost), Tags: s.Tags, Headers: s.Headers,
-		Unique: s.Unique.proto(), Then: specsProto(s.Then)}
+		IdempotencyTtl: spanProto(s.IdempotencyTTL), RequestId: text(s.RequestID), MaxAttempts: int32(s.MaxAttempts),
+		Retry: s.Retry.proto(), Timeout: spanProto(s.Timeout), ExpiresIn: spanProto(s.ExpiresIn), Key: text(s.Key), Cost: int32(s.Cost),
+		Tags: s.Tags, Headers: s.Headers, Unique: s.Unique.proto(), Then: specsProto(s.Then)}
 	if s.Retention != nil {
 		p.Retention = durationpb.New(s.Retention.std())
 	}
@@ -188,7 +188,8 @@ func (d *rpc) Enqueue(ctx context.Context, s spec) (accepted, error) {
 }
 
 func acceptedProto(p *pawlv1.Enqueued) accepted {
-	return accepted{ID: p.GetTaskId(), State: word(p.GetState(), "STATE_"), CreatedAt: timeOf(p.GetCreatedAt()), Duplicate: p.GetDuplicate()}
+	return accepted{ID: p.GetTaskId(), State: word(p.GetState(), "STATE_"), CreatedAt: timeOf(p.GetCreatedAt()),
+		Duplicate: p.GetDuplicate()}
 }
 
 func (d *rpc) EnqueueMany(ctx context.Context, specs []spec) ([]accepted, error) {
@@ -268,9 +269,10 @@ func (d *rpc) Claim(ctx context.Context, c claimCall) ([]claim, error) {
 	for _, p := range a.GetTasks() {
 		out = append(out, claim{ID: p.GetTaskId(), Type: p.GetType(), Queue: p.GetQueue(), Payload: string(p.GetPayload()),
 			ContentType: p.GetContentType(), Priority: word(p.GetPriority(), "PRIORITY_"), Attempt: int(p.GetAttempt()),
-			MaxAttempts: int(p.GetMaxAttempts()), Token: p.GetClaimToken(), Fence: p.GetFence(), LeaseExpiresAt: timeOf(p.GetLeaseExpiresAt()),
-			Lease: span(p.GetLease().AsDuration()), Timeout: span(p.GetTimeout().AsDuration()), Headers: p.GetHeaders(),
-			Checkpoint: p.GetCheckpoint(), CreatedAt: timeOf(p.GetCreatedAt()), ReadyAt: timeOf(p.GetReadyAt()), Key: p.GetKey(), Tags: p.GetTags(),
+			MaxAttempts: int(p.GetMaxAttempts()), Token: p.GetClaimToken(), Fence: p.GetFence(),
+			LeaseExpiresAt: timeOf(p.GetLeaseExpiresAt()), Lease: span(p.GetLease().AsDuration()),
+			Timeout: span(p.GetTimeout().AsDuration()), Headers: p.GetHeaders(), Checkpoint: p.GetCheckpoint(),
+			CreatedAt: timeOf(p.GetCreatedAt()), ReadyAt: timeOf(p.GetReadyAt()), Key: p.GetKey(), Tags: p.GetTags(),
 			IdempotencyKey: p.GetIdempotencyKey(), GroupID: p.GetGroupId(), Parent: parentOfProto(p.GetParent())})
 	}
 	return out, err
@@ -482,17 +484,18 @@ func (d *rpc) Discard(ctx context.Context, id string) (view, error) {
 
 func viewProto(p *pawlv1.Task) view {
 	v := view{ID: p.GetTaskId(), Type: p.GetType(), Queue: p.GetQueue(), Status: word(p.GetStatus(), "STATUS_"),
-		State: word(p.GetState(), "STATE_"), Reason: p.GetReason(), Priority: word(p.GetPriority(), "PRIORITY_"), Payload: string(p.GetPayload()),
-		ContentType: p.GetContentType(), Result: string(p.GetResult()), ResultType: p.GetResultContentType(), Attempts: int(p.GetAttempts()),
-		MaxAttempts: int(p.GetMaxAttempts()), Failures: int(p.GetFailures()), Crashes: int(p.GetCrashes()), Releases: int(p.GetReleases()),
-		Snoozes: int(p.GetSnoozes()), Fence: p.GetFence(), Progress: progress{p.GetProgress().GetPercent(), p.GetProgress().GetMessage()},
-		Checkpoint: p.GetCheckpoint(), Worker: p.GetWorker(), CreatedAt: timeOf(p.GetCreatedAt()), RunAt: timeOf(p.GetRunAt()),
-		ClaimedAt: timeOf(p.GetClaimedAt()), LeaseExpiresAt: timeOf(p.GetLeaseExpiresAt()), EndedAt: timeOf(p.GetEndedAt()),
-		ExpiresAt: timeOf(p.GetExpiresAt()), KeptUntil: timeOf(p.GetKeptUntil()), IdempotencyKey: p.GetIdempotencyKey(), Key: p.GetKey(),
-		Tags: p.GetTags(), Headers: p.GetHeaders(), Retry: retryProto(p.GetRetry()), Timeout: span(p.GetTimeout().AsDuration()),
-		Retention: span(p.GetRetention().AsDuration()), Unique: uniqueProto(p.GetUnique()), WaitsFor: p.GetWaitsFor(), GroupID: p.GetGroupId(),
-		Parent: parentOfProto(p.GetParent()), Then: followersOfProto(p.GetThen()), MovedTo: p.GetMovedTo(), MovedFrom: p.GetMovedFrom(),
-		ETag: p.GetEtag()}
+		State: word(p.GetState(), "STATE_"), Reason: p.GetReason(), Priority: word(p.GetPriority(), "PRIORITY_"),
+		Payload: string(p.GetPayload()), ContentType: p.GetContentType(), Result: string(p.GetResult()),
+		ResultType: p.GetResultContentType(), Attempts: int(p.GetAttempts()), MaxAttempts: int(p.GetMaxAttempts()),
+		Failures: int(p.GetFailures()), Crashes: int(p.GetCrashes()), Releases: int(p.GetReleases()), Snoozes: int(p.GetSnoozes()),
+		Fence: p.GetFence(), Progress: progress{p.GetProgress().GetPercent(), p.GetProgress().GetMessage()}, Checkpoint: p.GetCheckpoint(),
+		Worker: p.GetWorker(), CreatedAt: timeOf(p.GetCreatedAt()), RunAt: timeOf(p.GetRunAt()), ClaimedAt: timeOf(p.GetClaimedAt()),
+		LeaseExpiresAt: timeOf(p.GetLeaseExpiresAt()), EndedAt: timeOf(p.GetEndedAt()), ExpiresAt: timeOf(p.GetExpiresAt()),
+		KeptUntil: timeOf(p.GetKeptUntil()), IdempotencyKey: p.GetIdempotencyKey(), Key: p.GetKey(), Tags: p.GetTags(),
+		Headers: p.GetHeaders(), Retry: retryProto(p.GetRetry()), Timeout: span(p.GetTimeout().AsDuration()),
+		Retention: span(p.GetRetention().AsDuration()), Unique: uniqueProto(p.GetUnique()), WaitsFor: p.GetWaitsFor(),
+		GroupID: p.GetGroupId(), Parent: parentOfProto(p.GetParent()), Then: followersOfProto(p.GetThen()), MovedTo: p.GetMovedTo(),
+		MovedFrom: p.GetMovedFrom(), ETag: p.GetEtag()}
 	for _, a := range p.GetAttemptLog() {
 		v.Log = append(v.Log, attempt{Attempt: int(a.GetAttempt()), Fence: a.GetFence(), Worker: a.GetWorker(),
 			StartedAt: timeOf(a.GetStartedAt()), EndedAt: timeOf(a.GetEndedAt()), Outcome: word(a.GetOutcome(), "OUTCOME_"),
@@ -516,7 +519,8 @@ func queueProto(p *pawlv1.Queue) queueInfo {
 		OldestReady: p.GetOldestReadyAgeSeconds(), Version: p.GetVersion(), CreatedAt: timeOf(p.GetCreatedAt()),
 		Settings: settings{Weights: weights{int(w.GetHigh()), int(w.GetNormal()), int(w.GetLow())}, Retry: retryProto(s.GetRetry()),
 			MaxAttempts: int(s.GetMaxAttempts()), Lease: span(s.GetLease().AsDuration()), Timeout: span(s.GetTimeout().AsDuration()),
-			MaxLength: s.GetMaxLength(), MaxWait: span(s.GetMaxWait().AsDuration()), Retention: retention{span(k.GetSucceeded().AsDuration()),
+			MaxLength: s.GetMaxLength(), MaxWait: span(s.GetMaxWait().AsDuration()),
+			Retention: retention{span(k.GetSucceeded().AsDuration()),
 				span(k.GetDiscarded().AsDuration()), span(k.GetCancelled().AsDuration()), span(k.GetDead().AsDuration()),
 				span(k.GetPoisoned().AsDuration())}, limits: limitsProto(s.GetMaxRunning(), s.GetRate())}}
 	if o := s.GetKeyOrder(); o != 0 {

@@ -12,8 +12,9 @@ func TestSuccess(t *testing.T) {
 			c := w.claim()
 			running := w.get(a.ID)
 			is(w, "while it runs", running, view{ID: a.ID, Type: "job", Queue: "default", Status: "processing", State: "claimed",
-				Priority: "normal", Payload: `1`, Attempts: 1, MaxAttempts: 5, Fence: 1, Worker: "w1", CreatedAt: a.CreatedAt, RunAt: a.CreatedAt,
-				ClaimedAt: w.now(), LeaseExpiresAt: w.at(30 * second), Retry: defaultRetry, Log: []attempt{{Attempt: 1, Fence: 1, Worker: "w1",
+				Priority: "normal", Payload: `1`, Attempts: 1, MaxAttempts: 5, Fence: 1, Worker: "w1", CreatedAt: a.CreatedAt,
+				RunAt: a.CreatedAt, ClaimedAt: w.now(), LeaseExpiresAt: w.at(30 * second), Retry: defaultRetry,
+				Log: []attempt{{Attempt: 1, Fence: 1, Worker: "w1",
 					StartedAt: w.now(), Waited: 2 * second}}, ETag: running.ETag})
 			w.pass(3 * second)
 			must(w.T, w.api.Ack(w.ctx(), c.hold(), result{Data: `{"sent":true}`}))
@@ -67,7 +68,8 @@ func TestSuccess(t *testing.T) {
 		{name: "waiting for a finished task returns immediately", tell: func(w *world) {
 			id := w.id(spec{})
 			w.ack(w.claim())
-			is(w, "the state", meanwhile(w, func() (view, error) { return w.api.WaitResult(w.ctx(), id, 20*second) }).answer(0).State, "succeeded")
+			is(w, "the state", meanwhile(w, func() (view, error) { return w.api.WaitResult(w.ctx(), id, 20*second) }).answer(0).State,
+				"succeeded")
 		}},
 		{name: "many claims are settled in one call, each with its own result", tell: func(w *world) {
 			w.fill(5, spec{})
@@ -166,8 +168,8 @@ func TestFailure(t *testing.T) {
 				is(w, "the answer", w.fail(w.claim(), failing{Message: "broken", Outcome: c.outcome}), settled{State: c.state})
 				v := w.get(id)
 				is(w, "the end", v.State+" "+v.Reason+" "+v.Status, c.state+" "+c.reason+" failed")
-				is(w, "its log", v.Log, []attempt{{Attempt: 1, Fence: 1, Worker: "w1", StartedAt: w.now(), EndedAt: w.now(), Outcome: c.recorded,
-					Error: broken}})
+				is(w, "its log", v.Log, []attempt{{Attempt: 1, Fence: 1, Worker: "w1", StartedAt: w.now(), EndedAt: w.now(),
+					Outcome: c.recorded, Error: broken}})
 				w.nothing()
 			}
 		}},

@@ -241,11 +241,13 @@ func specOfProto(p *pawlv1.TaskSpec) spec {
 func scheduleOfProto(p *pawlv1.Schedule) scheduleInfo {
 	s := p.GetSpec()
 	out := scheduleInfo{schedule: schedule{Name: s.GetName(), Cron: s.GetCron(), Every: span(s.GetEvery().AsDuration()),
-		TimeZone: s.GetTimeZone(), Jitter: span(s.GetJitter().AsDuration()), Missed: word(s.GetMissed(), "MISSED_"), Overlap: word(s.GetOverlap(),
+		TimeZone: s.GetTimeZone(), Jitter: span(s.GetJitter().AsDuration()), Missed: word(s.GetMissed(), "MISSED_"),
+		Overlap: word(s.GetOverlap(),
 			"OVERLAP_"), Owner: s.GetOwner(),
 		Task: specOfProto(s.GetTask())}, ID: p.GetScheduleId(), Paused: p.GetPaused(), PausedReason: p.GetPausedReason(),
-		PausedBy: p.GetPausedBy(), PausedAt: timeOf(p.GetPausedAt()), CreatedAt: timeOf(p.GetCreatedAt()), UpdatedAt: timeOf(p.GetUpdatedAt()),
-		NextRunAt: timeOf(p.GetNextRunAt()), PlannedAt: timeOf(p.GetNextPlannedAt()), ETag: p.GetEtag(), InWords: p.GetInWords()}
+		PausedBy: p.GetPausedBy(), PausedAt: timeOf(p.GetPausedAt()), CreatedAt: timeOf(p.GetCreatedAt()),
+		UpdatedAt: timeOf(p.GetUpdatedAt()), NextRunAt: timeOf(p.GetNextRunAt()), PlannedAt: timeOf(p.GetNextPlannedAt()),
+		ETag: p.GetEtag(), InWords: p.GetInWords()}
 	for _, at := range p.GetComing() {
 		out.Coming = append(out.Coming, timeOf(at))
 	}
@@ -327,7 +329,8 @@ func (d *rpc) trigger(ctx context.Context, name, request string) (taskID, state 
 }
 
 func (d *rpc) History(ctx context.Context, name string, p part) (ticks []tick, next string, err error) {
-	a, err := ask(ctx, d.schedule.ListScheduleHistory, &pawlv1.ListScheduleHistoryRequest{Name: name, Limit: int32(p.Limit), Cursor: p.Cursor})
+	a, err := ask(ctx, d.schedule.ListScheduleHistory, &pawlv1.ListScheduleHistoryRequest{Name: name, Limit: int32(p.Limit),
+		Cursor: p.Cursor})
 	for _, item := range a.GetItems() {
 		ticks = append(ticks, tickOfProto(item))
 	}
@@ -348,8 +351,8 @@ func scheduleOfSDK(s *admin.Schedule) scheduleInfo {
 		Missed: string(s.Missed), Overlap: string(s.Overlap), Owner: s.Owner, Task: spec{Type: t.Type, Payload: string(t.Payload),
 			ContentType: t.ContentType, Queue: t.Queue, Priority: string(t.Priority), MaxAttempts: t.MaxAttempts, Timeout: span(t.Timeout),
 			ExpiresIn: span(t.ExpiresIn), Retention: (*span)(t.Retention), Key: t.Key, Cost: t.Cost, Tags: t.Tags, Headers: t.Headers}},
-		ID: s.ID, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, NextRunAt: s.NextRunAt, PlannedAt: s.PlannedAt, Coming: s.Coming, ETag: s.ETag,
-		InWords: s.InWords}
+		ID: s.ID, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt, NextRunAt: s.NextRunAt, PlannedAt: s.PlannedAt,
+		Coming: s.Coming, ETag: s.ETag, InWords: s.InWords}
 	if t.Retry != nil {
 		out.Task.Retry = retryPolicy(*t.Retry)
 	}

@@ -92,17 +92,20 @@ func TestSchedulesPersist(t *testing.T) {
 		{name: "a schedule is returned as it was put", tell: func(w *world) {
 			all := schedule{Name: "nightly", Cron: "30 2 * * *", TimeZone: "Europe/Berlin", Jitter: 5 * minute, Missed: "all",
 				Overlap: "skip", Owner: "billing", Task: spec{Type: "report", Payload: `{"kind":"day"}`, ContentType: "application/json",
-					Queue: "reports", Priority: "high", MaxAttempts: 3, Retry: retry{Initial: second, Factor: 2, Max: minute, Jitter: 0.5}, Timeout: hour,
-					ExpiresIn: 2 * hour, Retention: new(3 * hour), Key: "k", Cost: 2, Tags: []string{"night"}, Headers: map[string]string{"a": "b"}}}
+					Queue: "reports", Priority: "high", MaxAttempts: 3, Retry: retry{Initial: second, Factor: 2, Max: minute, Jitter: 0.5},
+					Timeout: hour, ExpiresIn: 2 * hour, Retention: new(3 * hour), Key: "k", Cost: 2, Tags: []string{"night"},
+					Headers: map[string]string{"a": "b"}}}
 			a := w.schedule(all)
 			is(w, "the change", a.Change, "created")
 			is(w, "what was there", a.Before, nil)
 			is(w, "the answer", a.After, scheduleInfo{schedule: all, ID: a.After.ID, ETag: a.After.ETag, CreatedAt: a.After.CreatedAt,
 				// winter in Berlin
-				UpdatedAt: a.After.CreatedAt, InWords: "At 02:30 every day", NextRunAt: a.After.NextRunAt, PlannedAt: time.Date(2000, 1, 1, 1,
+				UpdatedAt: a.After.CreatedAt, InWords: "At 02:30 every day", NextRunAt: a.After.NextRunAt,
+				PlannedAt: time.Date(2000, 1, 1, 1,
 					30, 0, 0, time.UTC),
-				Coming: []time.Time{time.Date(2000, 1, 2, 1, 30, 0, 0, time.UTC), time.Date(2000, 1, 3, 1, 30, 0, 0, time.UTC), time.Date(2000, 1, 4, 1,
-					30, 0, 0, time.UTC), time.Date(2000, 1, 5, 1, 30, 0, 0, time.UTC)}})
+				Coming: []time.Time{time.Date(2000, 1, 2, 1, 30, 0, 0, time.UTC), time.Date(2000, 1, 3, 1, 30, 0, 0, time.UTC),
+					time.Date(2000, 1, 4, 1,
+						30, 0, 0, time.UTC), time.Date(2000, 1, 5, 1, 30, 0, 0, time.UTC)}})
 			jitter := a.After.NextRunAt.Sub(a.After.PlannedAt)
 			is(w, "the jitter", jitter >= 0 && jitter <= 5*time.Minute, true)
 			is(w, "as it is read", w.shown("nightly"), a.After)
@@ -196,8 +199,8 @@ func TestSchedulesPersist(t *testing.T) {
 func TestTicks(t *testing.T) {
 	tellAll(t, []story{
 		{name: "each tick creates a task at its time", tell: func(w *world) {
-			s := w.schedule(schedule{Name: "s", Every: 10 * second, Task: spec{Payload: `{"n":1}`, Priority: "high", Key: "k", Tags: []string{"x"},
-				Headers: map[string]string{"a": "b", "pawl-schedule": "not this"}}}).After
+			s := w.schedule(schedule{Name: "s", Every: 10 * second, Task: spec{Payload: `{"n":1}`, Priority: "high", Key: "k",
+				Tags: []string{"x"}, Headers: map[string]string{"a": "b", "pawl-schedule": "not this"}}}).After
 			for n := range 3 {
 				planned := s.NextRunAt.Add(time.Duration(n) * 10 * time.Second)
 				c := w.one(claimCall{Queues: []string{"default"}, Wait: 20 * second})
@@ -207,8 +210,8 @@ func TestTicks(t *testing.T) {
 				is(w, "its headers", c.Headers, map[string]string{"a": "b", "pawl-schedule": "s", "pawl-scheduled-at": tickTime(planned)})
 				w.ack(c)
 				last := w.shown("s").Last
-				is(w, "the history", *last, tick{Seq: int64(n) + 1, PlannedAt: planned, Count: 1, DecidedAt: last.DecidedAt, Outcome: "fired",
-					TaskID: c.ID, Late: last.Late})
+				is(w, "the history", *last, tick{Seq: int64(n) + 1, PlannedAt: planned, Count: 1, DecidedAt: last.DecidedAt,
+					Outcome: "fired", TaskID: c.ID, Late: last.Late})
 				is(w, "the next", w.shown("s").NextRunAt, planned.Add(10*time.Second))
 			}
 		}},
@@ -245,8 +248,8 @@ func TestTicks(t *testing.T) {
 			s := w.schedule(schedule{Name: "s", Every: 10 * second}).After
 			w.until(s.NextRunAt)
 			p := ok[scheduleInfo](w)(w.api.PauseSchedule(w.ctx(), "s", "holidays"))
-			is(w, "the pause", []any{p.Paused, p.PausedReason, p.PausedBy, p.PausedAt.Sub(w.now()).Round(time.Millisecond), p.NextRunAt.IsZero(),
-				p.PlannedAt.IsZero()},
+			is(w, "the pause", []any{p.Paused, p.PausedReason, p.PausedBy, p.PausedAt.Sub(w.now()).Round(time.Millisecond),
+				p.NextRunAt.IsZero(), p.PlannedAt.IsZero()},
 				[]any{true, "holidays", actor, time.Duration(0), true, true})
 			is(w, "as it is read", w.shown("s"), p)
 			is(w, "again", ok[scheduleInfo](w)(w.api.PauseSchedule(w.ctx(), "s", "holidays")), p)
@@ -338,20 +341,21 @@ func TestTicksInAnotherShard(t *testing.T) {
 		return s, at.NextRunAt
 	}
 	tellAll(t, []story{
-		{name: "a tick's task in another shard is created once, and its id is in the history", gateway: true, shards: 2, tell: func(w *world) {
-			_, next := far(w)
-			for n := range 3 {
-				c := w.one(claimCall{Queues: []string{"b"}, Wait: 20 * second})
-				planned := next.Add(time.Duration(n) * 10 * time.Second)
-				is(w, "its headers", c.Headers, map[string]string{"pawl-schedule": "s", "pawl-scheduled-at": tickTime(planned)})
-				w.ack(c)
-				w.pass(second)
-				is(w, "its entry", w.history("s")[n].TaskID, c.ID)
-			}
-			is(w, "the history", historyText(w.history("s")), []string{"fired", "fired", "fired"})
-			is(w, "in the queue of before", len(w.list(filter{Queue: "a"})), 0)
-			is(w, "in the queue", len(w.list(filter{Queue: "b"})), 4)
-		}},
+		{name: "a tick's task in another shard is created once, and its id is in the history", gateway: true, shards: 2,
+			tell: func(w *world) {
+				_, next := far(w)
+				for n := range 3 {
+					c := w.one(claimCall{Queues: []string{"b"}, Wait: 20 * second})
+					planned := next.Add(time.Duration(n) * 10 * time.Second)
+					is(w, "its headers", c.Headers, map[string]string{"pawl-schedule": "s", "pawl-scheduled-at": tickTime(planned)})
+					w.ack(c)
+					w.pass(second)
+					is(w, "its entry", w.history("s")[n].TaskID, c.ID)
+				}
+				is(w, "the history", historyText(w.history("s")), []string{"fired", "fired", "fired"})
+				is(w, "in the queue of before", len(w.list(filter{Queue: "a"})), 0)
+				is(w, "in the queue", len(w.list(filter{Queue: "b"})), 4)
+			}},
 		{name: "a triggered task in another shard is created once, and its id is returned", gateway: true, shards: 2, tell: func(w *world) {
 			far(w)
 			id, state, err := w.api.Trigger(w.ctx(), "s")
@@ -376,7 +380,8 @@ func TestTicksInAnotherShard(t *testing.T) {
 			home, _ := w.testNode.copy.Queue(namespace, "hot")
 			seen := map[string]bool{}
 			for n, shard := range []uint32{1 + home.Shard%3, 1 + (home.Shard+1)%3, home.Shard} {
-				_, err := w.testNode.router.Queues.Spread(w.ctx(), task.Author{}, namespace, "hot", queues.SpreadTarget{Shards: []uint32{shard}})
+				_, err := w.testNode.router.Queues.Spread(w.ctx(), task.Author{}, namespace, "hot",
+					queues.SpreadTarget{Shards: []uint32{shard}})
 				must(w.T, err)
 				c := w.one(claimCall{Queues: []string{"hot"}, Wait: 20 * second})
 				id, err := task.ParseID(c.ID)
@@ -517,7 +522,8 @@ func TestBadSchedules(t *testing.T) {
 		scheduling("task.request_id", requestV7+" would let only the first tick create a task", schedule{Task: spec{RequestID: requestV7}}),
 		scheduling("task.max_attempts", "1001 is not between 1 and 1000", schedule{Task: spec{MaxAttempts: 1001}}),
 		scheduling("task.timeout", "25h0m0s is not between 0 and 24h", schedule{Task: spec{Timeout: 25 * hour}}),
-		scheduling("task.headers", "bytes, at most 16384", schedule{Task: spec{Headers: map[string]string{"a": strings.Repeat("x", 16<<10)}}}),
+		scheduling("task.headers", "bytes, at most 16384",
+			schedule{Task: spec{Headers: map[string]string{"a": strings.Repeat("x", 16<<10)}}}),
 	})
 	tell := bads.tell
 	bads.tell = func(w *world) { tell(w); none(w) }
@@ -548,8 +554,12 @@ func TestBadSchedules(t *testing.T) {
 				return w.api.PauseSchedule(w.ctx(), "s", strings.Repeat("x", 5000))
 			}),
 			bad("name", `"a/b" has a character other than`, func(w *world) (scheduleInfo, error) { return w.api.Schedule(w.ctx(), "a/b") }),
-			bad("name", `"a/b" has a character other than`, func(w *world) (scheduleInfo, error) { return w.api.ResumeSchedule(w.ctx(), "a/b") }),
-			bad("name", `"a/b" has a character other than`, func(w *world) (any, error) { return nil, w.api.DeleteSchedule(w.ctx(), "a/b") }),
+			bad("name", `"a/b" has a character other than`, func(w *world) (scheduleInfo, error) {
+				return w.api.ResumeSchedule(w.ctx(), "a/b")
+			}),
+			bad("name", `"a/b" has a character other than`, func(w *world) (any, error) {
+				return nil, w.api.DeleteSchedule(w.ctx(), "a/b")
+			}),
 		})),
 		{name: "an unknown schedule is not found, and not created", shards: 2, gateway: true, tell: func(w *world) {
 			for name, call := range map[string]func(ctx context.Context) error{

@@ -235,7 +235,8 @@ func (d *sdk) Claim(ctx context.Context, c claimCall) ([]claim, error) {
 		out[i] = claim{ID: g.ID, Type: g.Type, Queue: g.Queue, Payload: string(g.Payload), ContentType: g.ContentType,
 			Priority: string(g.Priority), Attempt: g.Attempt, MaxAttempts: g.MaxAttempts, Token: g.Token, Fence: g.Fence,
 			LeaseExpiresAt: g.LeaseExpiresAt, Lease: span(g.Lease), Timeout: span(g.Timeout), Headers: g.Headers, CreatedAt: g.CreatedAt,
-			ReadyAt: g.ReadyAt, Key: g.Key, Tags: g.Tags, IdempotencyKey: g.IdempotencyKey, GroupID: g.GroupID, Parent: parentOfSDK(g.Parent)}
+			ReadyAt: g.ReadyAt, Key: g.Key, Tags: g.Tags, IdempotencyKey: g.IdempotencyKey, GroupID: g.GroupID,
+			Parent: parentOfSDK(g.Parent)}
 		var checkpoint json.RawMessage
 		if _, err := g.LastCheckpoint(&checkpoint); err != nil {
 			return nil, err
@@ -326,9 +327,10 @@ func (d *sdk) queue(q *admin.Queue, err error) (queueInfo, error) {
 	}
 	s := q.Settings
 	out := queueInfo{Queue: q.Name, Paused: q.Paused, PausedReason: q.PausedReason, PausedBy: q.PausedBy, PausedAt: q.PausedAt,
-		Depth: depth(q.Depth), Ready: byPrio(q.ReadyByPriority), OldestReady: q.OldestReady.Seconds(), Version: q.Version, CreatedAt: q.CreatedAt,
-		Settings: settings{Retry: retryPolicy(s.Retry), MaxAttempts: s.MaxAttempts, Lease: span(s.Lease), Timeout: span(s.Timeout),
-			MaxLength: s.MaxLength, MaxWait: span(s.MaxWait), KeyOrder: string(s.KeyOrder), Retention: retention{span(s.Retention.Succeeded),
+		Depth: depth(q.Depth), Ready: byPrio(q.ReadyByPriority), OldestReady: q.OldestReady.Seconds(), Version: q.Version,
+		CreatedAt: q.CreatedAt, Settings: settings{Retry: retryPolicy(s.Retry), MaxAttempts: s.MaxAttempts, Lease: span(s.Lease),
+			Timeout: span(s.Timeout), MaxLength: s.MaxLength, MaxWait: span(s.MaxWait), KeyOrder: string(s.KeyOrder),
+			Retention: retention{span(s.Retention.Succeeded),
 				span(s.Retention.Discarded), span(s.Retention.Cancelled), span(s.Retention.Dead), span(s.Retention.Poisoned)}}}
 	if s.Weights != nil {
 		out.Settings.Weights = weights(*s.Weights)
@@ -381,8 +383,8 @@ func (d *sdk) Queues(ctx context.Context, p part) (names []string, next string, 
 func (d *sdk) PutQueue(ctx context.Context, name string, s settings) (queueInfo, error) {
 	r := s.Retention
 	out := admin.QueueSettings{Retry: s.Retry.policy(), MaxAttempts: s.MaxAttempts, Lease: s.Lease.std(), Timeout: s.Timeout.std(),
-		MaxLength: s.MaxLength, MaxWait: s.MaxWait.std(), Retention: admin.Retention{Succeeded: r.Succeeded.std(), Discarded: r.Discarded.std(),
-			Cancelled: r.Cancelled.std(), Dead: r.Dead.std(), Poisoned: r.Poisoned.std()}}
+		MaxLength: s.MaxLength, MaxWait: s.MaxWait.std(), Retention: admin.Retention{Succeeded: r.Succeeded.std(),
+			Discarded: r.Discarded.std(), Cancelled: r.Cancelled.std(), Dead: r.Dead.std(), Poisoned: r.Poisoned.std()}}
 	if s.Weights != (weights{}) {
 		out.Weights = new(admin.PriorityWeights(s.Weights))
 	}
@@ -448,11 +450,12 @@ func viewInfo(t *pawltype.Task) view {
 	v := view{ID: t.ID, Type: t.Type, Queue: t.Queue, Status: string(t.Status), State: string(t.State), Reason: t.Reason,
 		Priority: string(t.Priority), Payload: string(t.Payload), ContentType: t.ContentType, Result: string(t.Result),
 		ResultType: t.ResultContentType, Attempts: t.Attempts, MaxAttempts: t.MaxAttempts, Failures: t.Failures, Crashes: t.Crashes,
-		Releases: t.Releases, Snoozes: t.Snoozes, Fence: t.Fence, Progress: progress(t.Progress), Checkpoint: t.Checkpoint, Worker: t.Worker,
-		CreatedAt: t.CreatedAt, RunAt: t.RunAt, ClaimedAt: t.ClaimedAt, LeaseExpiresAt: t.LeaseExpiresAt, EndedAt: t.EndedAt,
-		ExpiresAt: t.ExpiresAt, KeptUntil: t.KeptUntil, IdempotencyKey: t.IdempotencyKey, Key: t.Key, Tags: t.Tags, Headers: t.Headers,
-		Retry: retryPolicy(t.Retry), Timeout: span(t.Timeout), Retention: span(t.Retention), Unique: uniqueSDK(t.Unique), WaitsFor: t.WaitsFor,
-		GroupID: t.GroupID, Parent: parentOfSDK(t.Parent), Then: followersOfSDK(t.Then), MovedTo: t.MovedTo, MovedFrom: t.MovedFrom, ETag: t.ETag}
+		Releases: t.Releases, Snoozes: t.Snoozes, Fence: t.Fence, Progress: progress(t.Progress), Checkpoint: t.Checkpoint,
+		Worker: t.Worker, CreatedAt: t.CreatedAt, RunAt: t.RunAt, ClaimedAt: t.ClaimedAt, LeaseExpiresAt: t.LeaseExpiresAt,
+		EndedAt: t.EndedAt, ExpiresAt: t.ExpiresAt, KeptUntil: t.KeptUntil, IdempotencyKey: t.IdempotencyKey, Key: t.Key, Tags: t.Tags,
+		Headers: t.Headers, Retry: retryPolicy(t.Retry), Timeout: span(t.Timeout), Retention: span(t.Retention),
+		Unique: uniqueSDK(t.Unique), WaitsFor: t.WaitsFor, GroupID: t.GroupID, Parent: parentOfSDK(t.Parent), Then: followersOfSDK(t.Then),
+		MovedTo: t.MovedTo, MovedFrom: t.MovedFrom, ETag: t.ETag}
 	for _, a := range t.AttemptLog {
 		line := attempt{Attempt: a.Attempt, Fence: a.Fence, Worker: a.Worker, StartedAt: a.StartedAt, EndedAt: a.EndedAt,
 			Outcome: string(a.Outcome), Waited: span(a.Waited), NextRunAt: a.NextRunAt}

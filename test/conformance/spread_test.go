@@ -49,7 +49,8 @@ func TestSlotsMove(t *testing.T) {
 	for seed := range uint64(3) {
 		synctest.Test(t, func(t *testing.T) {
 			h := build(t, movingShards, dir)
-			m := &moving{T: t, h: h, rpc: newRPC(t, h), seed: seed, rest: 10 * time.Minute, want: map[string]string{}, done: map[string]int{}}
+			m := &moving{T: t, h: h, rpc: newRPC(t, h), seed: seed, rest: 10 * time.Minute, want: map[string]string{},
+				done: map[string]int{}}
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			_, err := h.router.Queues.Place(ctx, namespace, "hot")
@@ -118,7 +119,8 @@ func (m *moving) produce(ctx context.Context, n int) {
 			for _, wait := range waits {
 				time.Sleep(wait)
 				if again := m.enqueue(ctx, spec); again != first {
-					m.Errorf("seed %d: the first enqueue of %s returned task %s, and its repeat task %s: %v", m.seed, who, first, again, spec)
+					m.Errorf("seed %d: the first enqueue of %s returned task %s, and its repeat task %s: %v", m.seed, who,
+						first, again, spec)
 				}
 			}
 		})
@@ -149,8 +151,9 @@ func (m *moving) enqueue(ctx context.Context, spec *pawlv1.TaskSpec) string {
 func (m *moving) work(ctx context.Context, n int) {
 	rnd := m.rand(2, n)
 	for ctx.Err() == nil {
-		r, err := m.rpc.worker.Claim(ctx, &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "hot"}}, Order: pawlv1.Order_ORDER_STRICT,
-			Max: int32(1 + rnd.IntN(5)), Wait: durationpb.New(30 * time.Second), Worker: fmt.Sprint("w", n)})
+		r, err := m.rpc.worker.Claim(ctx, &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "hot"}},
+			Order: pawlv1.Order_ORDER_STRICT, Max: int32(1 + rnd.IntN(5)), Wait: durationpb.New(30 * time.Second),
+			Worker: fmt.Sprint("w", n)})
 		if err != nil {
 			continue
 		}
@@ -281,8 +284,8 @@ func TestLimitsInParts(t *testing.T) {
 			must(t, err)
 		}
 		claim := func(wait time.Duration) []*pawlv1.ClaimedTask {
-			got, err := r.worker.Claim(ctx, &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "hot"}}, Max: 5, Wait: durationpb.New(wait),
-				Worker: "w"})
+			got, err := r.worker.Claim(ctx, &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "hot"}}, Max: 5,
+				Wait: durationpb.New(wait), Worker: "w"})
 			must(t, err)
 			return got.GetTasks()
 		}
@@ -321,8 +324,8 @@ func TestLimitsOfSpreadQueue(t *testing.T) {
 		limit(3)
 		enqueue := func(n int) (refused int) {
 			for i := range n {
-				_, err := r.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new("hot"), Key: new(fmt.Sprint(i)),
-					Payload: []byte("1")}})
+				_, err := r.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new("hot"),
+					Key: new(fmt.Sprint(i)), Payload: []byte("1")}})
 				if status.Code(err) == codes.ResourceExhausted {
 					refused++
 				} else {
@@ -403,8 +406,8 @@ func TestQueueInParts(t *testing.T) {
 
 		const tasks = 60
 		for i := range tasks {
-			_, err := r.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new("hot"), Key: new(fmt.Sprint(i)),
-				Payload: []byte("1")}})
+			_, err := r.producer.Enqueue(ctx, &pawlv1.EnqueueRequest{Task: &pawlv1.TaskSpec{Type: "t", Queue: new("hot"),
+				Key: new(fmt.Sprint(i)), Payload: []byte("1")}})
 			must(t, err)
 		}
 		queue := func() *pawlv1.Queue {
@@ -494,8 +497,8 @@ func wakesAll(t *testing.T, r *rpc) {
 	for slot := range 12 {
 		got := make(chan *pawlv1.ClaimResponse, 1)
 		go func() {
-			resp, _ := r.worker.Claim(t.Context(), &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "hot"}, {Queue: "other"}}, Worker: "w",
-				Wait: durationpb.New(time.Minute)})
+			resp, _ := r.worker.Claim(t.Context(), &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "hot"}, {Queue: "other"}},
+				Worker: "w", Wait: durationpb.New(time.Minute)})
 			got <- resp
 		}()
 		synctest.Wait()

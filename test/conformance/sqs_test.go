@@ -63,7 +63,8 @@ func TestSQSAsRecorded(t *testing.T) {
 						differ++
 					}
 					if reason := why[d.Input]; !d.Rewrite && (other != (reason != "") || !strings.Contains(string(docs), reason)) {
-						t.Errorf("%s: the answers differ from those of Amazon SQS: %v; the comment says why: %q, which must be in docs/sqs.md",
+						t.Errorf("%s: the answers differ from those of Amazon SQS: %v; the comment says why: %q, which must be "+
+							"in docs/sqs.md",
 							d.Pos, other, reason)
 					}
 					return out
@@ -269,7 +270,8 @@ func (p *sqsPlayer) named(text string) string {
 
 // changing are the fields whose values differ from run to run, with the letter of their names; "" if they are not remembered.
 var changing = map[string]string{"MessageId": "m", "ReceiptHandle": "r", "SequenceNumber": "s", "TaskHandle": "h", "NextToken": "t",
-	"SentTimestamp": "", "ApproximateFirstReceiveTimestamp": "", "CreatedTimestamp": "", "LastModifiedTimestamp": "", "StartedTimestamp": ""}
+	"SentTimestamp": "", "ApproximateFirstReceiveTimestamp": "", "CreatedTimestamp": "", "LastModifiedTimestamp": "",
+	"StartedTimestamp": ""}
 
 func (p *sqsPlayer) mask(v any) {
 	switch v := v.(type) {

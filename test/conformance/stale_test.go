@@ -90,8 +90,8 @@ func TestStaleClaim(t *testing.T) {
 			w.refusedAll(c.hold(), stale("completed", "succeeded"), "ack")
 		}},
 		{name: "the claim was failed", tell: func(w *world) {
-			for state, f := range map[string]failing{"retrying": {RetryIn: hour}, "dead": {Outcome: "dead"}, "discarded": {Outcome: "discard"},
-				"poisoned": {Outcome: "poison"}} {
+			for state, f := range map[string]failing{"retrying": {RetryIn: hour}, "dead": {Outcome: "dead"},
+				"discarded": {Outcome: "discard"}, "poisoned": {Outcome: "poison"}} {
 				w.enqueue(spec{})
 				c := w.claim()
 				w.fail(c, f)

@@ -73,8 +73,9 @@ func TestStats(t *testing.T) {
 			var mail, all figures
 			rest.tally(w, "/queues/mail/stats?window=5m", &mail)
 			rest.tally(w, "/stats", &all)
-			is(w, "the totals", fmt.Sprint(mail.Totals), "map[cancelled:0 claimed:4 crashed:0 dead:1 discarded:0 enqueued:6 failed:1 poisoned:0 "+
-				"replayed:0 succeeded:3]")
+			is(w, "the totals", fmt.Sprint(mail.Totals),
+				"map[cancelled:0 claimed:4 crashed:0 dead:1 discarded:0 enqueued:6 failed:1 poisoned:0 "+
+					"replayed:0 succeeded:3]")
 			is(w, "the steps", fmt.Sprint(mail.Step, len(mail.Series["enqueued"])), "10s30")
 			is(w, "the failure rate", mail.Rate, 0.25)
 			is(w, "the waits", mail.Wait.Count, 4)
@@ -84,7 +85,8 @@ func TestStats(t *testing.T) {
 				len(all.Series["dead"])), "8 2 4 1 360")
 			is(w, "what needs attention", all.kinds(), []string{"dead_letters", "no_worker video"})
 
-			got, err := rpc.stats.GetQueueStats(w.ctx(), &pawlv1.GetQueueStatsRequest{Queue: "mail", Window: durationpb.New(5 * time.Minute)})
+			got, err := rpc.stats.GetQueueStats(w.ctx(), &pawlv1.GetQueueStatsRequest{Queue: "mail",
+				Window: durationpb.New(5 * time.Minute)})
 			must(w.T, err)
 			is(w, "gRPC", fmt.Sprint(got.GetStats().GetTotals().GetClaimed(), got.GetStats().GetSeries().GetClaimed()),
 				fmt.Sprint(4, mail.Series["claimed"]))
@@ -183,8 +185,9 @@ func TestStats(t *testing.T) {
 						Running int64   `json:"running"`
 					}
 					is(w, "REST", newREST(w.T, w.testNode).tally(w, "/queues/default/scale?target=1s&slots=2", &said), 200)
-					is(w, "what it says", fmt.Sprint(said.Workers, said.Slots, said.Active, said.Backlog, said.Running), fmt.Sprint(s.Workers, s.Slots,
-						s.Active, s.Backlog, s.Running))
+					is(w, "what it says", fmt.Sprint(said.Workers, said.Slots, said.Active, said.Backlog, said.Running),
+						fmt.Sprint(s.Workers, s.Slots,
+							s.Active, s.Backlog, s.Running))
 					return fmt.Sprint(s.Workers, s.Slots, s.Active, s.Backlog, s.Running)
 				}
 				w.put("default", settings{limits: limits{MaxRunning: 5}})
@@ -248,10 +251,11 @@ func TestStats(t *testing.T) {
 			must(w.T, err)
 			w.pass(3 * second) // figures of all queues may be that old
 			for query, want := range map[string]string{
-				"pattern=mail*": "mail-de mail-en ", "pattern=*d*&limit=2": "mail-de media more", "pattern=media": "media ", "pattern=nothing*": "",
-				"having=dead": "mail-de video ", "having=poisoned": "video ", "having=paused": "media ", "having=dead&pattern=m*": "mail-de ",
-				"having=no_worker": "mail-en media ", "having=no_worker&limit=1": "mail-en more", "having=no_worker&order=most&limit=1": "media ",
-				"having=dead&order=most": "video mail-de ", "order=most": "media mail-en mail-de ",
+				"pattern=mail*": "mail-de mail-en ", "pattern=*d*&limit=2": "mail-de media more", "pattern=media": "media ",
+				"pattern=nothing*": "", "having=dead": "mail-de video ", "having=poisoned": "video ", "having=paused": "media ",
+				"having=dead&pattern=m*": "mail-de ", "having=no_worker": "mail-en media ", "having=no_worker&limit=1": "mail-en more",
+				"having=no_worker&order=most&limit=1": "media ", "having=dead&order=most": "video mail-de ",
+				"order=most": "media mail-en mail-de ",
 			} {
 				is(w, "queues with "+query, listOfQueues(w, query), want) // w1 has recently asked for mail-de
 			}
@@ -297,18 +301,20 @@ func TestStats(t *testing.T) {
 					}
 					return n
 				}
-				return fmt.Sprintln(q, "workers", workers, "in", sum(in), "out", sum(out), "failed", sum(failed), "succeeded", sum(succeeded),
-					"poisoned", sum(poisoned), "of", len(in), len(out), len(failed), len(succeeded), len(poisoned), "steps of", step)
+				return fmt.Sprintln(q, "workers", workers, "in", sum(in), "out", sum(out), "failed", sum(failed),
+					"succeeded", sum(succeeded), "poisoned", sum(poisoned), "of", len(in), len(out), len(failed), len(succeeded),
+					len(poisoned), "steps of", step)
 			}
-			want := "mail workers 2 in 6 out 5 failed 2 succeeded 3 poisoned 1 of 60 60 60 60 60 steps of 1m0s\nvideo workers 1 in 2 out 0 failed " +
-				"0 succeeded 0 poisoned 0 of 60 60 60 60 60 steps of 1m0s\n"
+			want := "mail workers 2 in 6 out 5 failed 2 succeeded 3 poisoned 1 of 60 60 60 60 60 steps of 1m0s\nvideo workers 1 in 2 " +
+				"out 0 failed 0 succeeded 0 poisoned 0 of 60 60 60 60 60 steps of 1m0s\n"
 
 			said := ""
 			page, err := admin.New(newSDK(w.T, w.testNode).client).Queues().ListPage(w.ctx(), admin.QueueFilter{Series: time.Hour},
 				pawltype.PageRequest{})
 			must(w.T, err)
 			for _, q := range page.Items {
-				said += tell(q.Name, *q.Workers, q.Series.Step, q.Series.In, q.Series.Out, q.Series.Failed, q.Series.Succeeded, q.Series.Poisoned)
+				said += tell(q.Name, *q.Workers, q.Series.Step, q.Series.In, q.Series.Out, q.Series.Failed,
+					q.Series.Succeeded, q.Series.Poisoned)
 			}
 			is(w, "the SDK", said, want)
 
@@ -393,7 +399,8 @@ func TestStats(t *testing.T) {
 		ofTheGateway(story{name: "KEDA learns how many workers a queue needs", tell: func(w *world) {
 			scaler := newRPC(w.T, w.testNode).scaler
 			ref := func(metadata ...string) *keda.ScaledObjectRef {
-				r := &keda.ScaledObjectRef{Name: "workers", Namespace: "prod", ScalerMetadata: map[string]string{"scalerAddress": "pawl:7295"}}
+				r := &keda.ScaledObjectRef{Name: "workers", Namespace: "prod", ScalerMetadata: map[string]string{
+					"scalerAddress": "pawl:7295"}}
 				for i := 0; i < len(metadata); i += 2 {
 					r.ScalerMetadata[metadata[i]] = metadata[i+1]
 				}

@@ -114,11 +114,13 @@ func TestTypes(t *testing.T) {
 		}
 		is(w, "the slowest", slowest, []string{"true true true", "false false false", "false false false", "false false false"})
 		if is(w, "a comparison", one.Comparison != nil, true); one.Comparison != nil {
-			is(w, "before and after", fmt.Sprint(one.Comparison.Before.Length, one.Comparison.After.Length, one.Comparison.After.Rates["out"]),
+			is(w, "before and after", fmt.Sprint(one.Comparison.Before.Length, one.Comparison.After.Length,
+				one.Comparison.After.Rates["out"]),
 				"2m2m0")
 		}
 		typ("/welcome?queue=mail")
-		is(w, "in one queue", fmt.Sprint(one.Totals["enqueued"], one.Totals["failed"], one.Rate, one.Queues, one.Step), "3 0 0 [bulk mail]1m")
+		is(w, "in one queue", fmt.Sprint(one.Totals["enqueued"], one.Totals["failed"], one.Rate, one.Queues, one.Step),
+			"3 0 0 [bulk mail]1m")
 		typ("/" + url.PathEscape("digest/weekly"))
 		is(w, "a name with a slash", fmt.Sprint(one.Type, one.Totals["enqueued"]), "digest/weekly1")
 		typ("/never")
@@ -126,19 +128,21 @@ func TestTypes(t *testing.T) {
 
 		got, err := rpc.stats.GetTypeStats(w.ctx(), &pawlv1.GetTypeStatsRequest{Type: "welcome", Window: durationpb.New(24 * time.Hour)})
 		must(w.T, err)
-		is(w, "gRPC", fmt.Sprint(got.GetStats().GetTotals().GetEnqueued(), len(got.GetStats().GetSeries().GetDead()), len(got.GetSlowest())),
+		is(w, "gRPC", fmt.Sprint(got.GetStats().GetTotals().GetEnqueued(), len(got.GetStats().GetSeries().GetDead()),
+			len(got.GetSlowest())),
 			"5 96 4")
 		s, err := admin.New(sdk.client).Types().Stats(w.ctx(), "welcome", admin.TypeQuery{Around: deploy})
 		must(w.T, err)
 		is(w, "the SDK", fmt.Sprint(s.Totals.Enqueued, s.Step, s.Slowest[0].Failed, s.Comparison != nil, s.Comparison.Before.Totals.Failed),
 			"5 1m0s true true 0")
-		page, err := admin.New(sdk.client).Types().ListPage(w.ctx(), admin.TypeFilter{Order: admin.TypesMost}, pawltype.PageRequest{Limit: 1})
+		page, err := admin.New(sdk.client).Types().ListPage(w.ctx(), admin.TypeFilter{Order: admin.TypesMost},
+			pawltype.PageRequest{Limit: 1})
 		must(w.T, err)
 		is(w, "a list of the SDK", fmt.Sprint(len(page.Items), page.Items[0].Name, page.Items[0].Totals.Dead, page.NextCursor), "1welcome1")
 
 		for _, bad := range []string{"?window=2m", "?window=x", "?order=x", "?limit=0", "?limit=1001", "?pattern=*********", "?cursor=x",
-			"?order=most&cursor=" + list.Next + "x", "?since=1", "/welcome?window=2m", "/welcome?around=x", "/welcome?around=2020-01-01T00:00:00Z",
-			"/" + url.PathEscape("a\nb")} {
+			"?order=most&cursor=" + list.Next + "x", "?since=1", "/welcome?window=2m", "/welcome?around=x",
+			"/welcome?around=2020-01-01T00:00:00Z", "/" + url.PathEscape("a\nb")} {
 			is(w, "a refusal of "+bad, rest.tally(w, "/types"+bad, &one), 400)
 		}
 		for _, none := range []string{"?queue=none", "/welcome?queue=none"} {

@@ -233,8 +233,9 @@ func (u *movingUnique) produce(ctx context.Context, n int) {
 func (u *movingUnique) work(ctx context.Context, n int) {
 	rnd := u.rand(2, n)
 	for ctx.Err() == nil {
-		r, err := u.rpc.worker.Claim(ctx, &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "hot"}}, Order: pawlv1.Order_ORDER_STRICT,
-			Max: int32(1 + rnd.IntN(3)), Wait: durationpb.New(30 * time.Second), Worker: fmt.Sprint("w", n)})
+		r, err := u.rpc.worker.Claim(ctx, &pawlv1.ClaimRequest{Queues: []*pawlv1.QueueShare{{Queue: "hot"}},
+			Order: pawlv1.Order_ORDER_STRICT, Max: int32(1 + rnd.IntN(3)), Wait: durationpb.New(30 * time.Second),
+			Worker: fmt.Sprint("w", n)})
 		if err != nil {
 			continue
 		}
@@ -280,8 +281,9 @@ func (u *movingUnique) end(ctx context.Context, c *pawlv1.ClaimedTask) {
 // judge checks that all keys are free again in every shard, and that moves met tasks.
 func (u *movingUnique) judge() {
 	for id := uint32(dataShard); id < dataShard+movingShards; id++ {
-		held, err := broker.HoldsUnique.Call(u.Context(), u.h.router, broker.OnSlots{OnQueue: broker.OnQueue{OnShard: broker.OnShard{Shard: id,
-			Namespace: namespace}, Queue: "hot"}, Slots: task.AllSlots})
+		held, err := broker.HoldsUnique.Call(u.Context(), u.h.router,
+			broker.OnSlots{OnQueue: broker.OnQueue{OnShard: broker.OnShard{Shard: id,
+				Namespace: namespace}, Queue: "hot"}, Slots: task.AllSlots})
 		if must(u.T, err); held {
 			u.Errorf("seed %d: a unique key is still held in shard %d after all tasks have ended", u.seed, id)
 		}

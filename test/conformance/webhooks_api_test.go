@@ -240,11 +240,11 @@ func spanOrNone(s *span) *durationpb.Duration {
 
 func hookProto(p *pawlv1.Webhook) hookInfo {
 	return hookInfo{p.GetName(), p.GetUrl(), p.GetEvents(), p.GetQueues(), p.GetDepthOver(), span(p.GetWaitOver().AsDuration()),
-		p.GetCreatedBy(), timeOf(p.GetCreatedAt()), timeOf(p.GetChangedAt()), timeOf(p.GetRotatedAt()), timeOf(p.GetOldUntil()), p.GetState(),
-		p.GetPaused(), p.GetPausedReason(), p.GetPausedBy(), timeOf(p.GetPausedAt()), p.GetDisabledReason(), timeOf(p.GetDisabledAt()),
-		p.GetPending(), timeOf(p.GetPendingSince()), timeOf(p.GetNextAttemptAt()), p.GetFailures(), timeOf(p.GetFailingSince()), p.GetDelivered(),
-		p.GetFailed(), p.GetDropped(), timeOf(p.GetDeliveredAt()), int(p.GetLastStatus()), p.GetLastError(), timeOf(p.GetFailedAt()),
-		timeOf(p.GetDroppedAt())}
+		p.GetCreatedBy(), timeOf(p.GetCreatedAt()), timeOf(p.GetChangedAt()), timeOf(p.GetRotatedAt()), timeOf(p.GetOldUntil()),
+		p.GetState(), p.GetPaused(), p.GetPausedReason(), p.GetPausedBy(), timeOf(p.GetPausedAt()), p.GetDisabledReason(),
+		timeOf(p.GetDisabledAt()), p.GetPending(), timeOf(p.GetPendingSince()), timeOf(p.GetNextAttemptAt()), p.GetFailures(),
+		timeOf(p.GetFailingSince()), p.GetDelivered(), p.GetFailed(), p.GetDropped(), timeOf(p.GetDeliveredAt()), int(p.GetLastStatus()),
+		p.GetLastError(), timeOf(p.GetFailedAt()), timeOf(p.GetDroppedAt())}
 }
 
 func postedProto(p *pawlv1.WebhookDelivery) posted {
@@ -266,7 +266,8 @@ func (d *sdk) SetHook(ctx context.Context, name string, to hookChange) (hookInfo
 }
 
 func (d *sdk) RotateHook(ctx context.Context, name, secret string, overlap *span) (newHook, error) {
-	return newHookSDK(d.admin().Webhooks().RotateSecret(ctx, name, admin.WebhookRotation{Secret: secret, Overlap: (*time.Duration)(overlap)}))
+	return newHookSDK(d.admin().Webhooks().RotateSecret(ctx, name, admin.WebhookRotation{Secret: secret,
+		Overlap: (*time.Duration)(overlap)}))
 }
 
 func (d *sdk) PauseHook(ctx context.Context, name, reason string) (hookInfo, error) {
@@ -336,13 +337,14 @@ func hookSDK(h *admin.Webhook, err error) (hookInfo, error) {
 		events = append(events, string(e))
 	}
 	return hookInfo{h.Name, h.URL, events, h.Queues, h.DepthOver, span(h.WaitOver), h.CreatedBy, h.CreatedAt, h.ChangedAt, h.RotatedAt,
-		h.OldUntil, string(h.State), h.Paused, h.PausedReason, h.PausedBy, h.PausedAt, h.DisabledReason, h.DisabledAt, h.Pending, h.PendingSince,
-		h.NextAttemptAt, h.Failures, h.FailingSince, h.Delivered, h.Failed, h.Dropped, h.DeliveredAt, h.LastStatus, h.LastError,
-		h.FailedAt, h.DroppedAt}, nil
+		h.OldUntil, string(h.State), h.Paused, h.PausedReason, h.PausedBy, h.PausedAt, h.DisabledReason, h.DisabledAt,
+		h.Pending, h.PendingSince, h.NextAttemptAt, h.Failures, h.FailingSince, h.Delivered, h.Failed, h.Dropped, h.DeliveredAt,
+		h.LastStatus, h.LastError, h.FailedAt, h.DroppedAt}, nil
 }
 
 func postedSDK(p *admin.WebhookDelivery) posted {
-	return posted{p.ID, string(p.Event), p.Queue, p.Count, p.CreatedAt, p.At, p.Attempts, string(p.Outcome), p.Status, p.Error, span(p.Took)}
+	return posted{p.ID, string(p.Event), p.Queue, p.Count, p.CreatedAt, p.At, p.Attempts, string(p.Outcome), p.Status,
+		p.Error, span(p.Took)}
 }
 
 // Direct calls, as the gateway makes them
@@ -450,14 +452,14 @@ func hookDirect(h webhooks.View) hookInfo {
 	}
 	return hookInfo{h.Name, h.URL, events, h.Queues, h.DepthOver, span(h.WaitOver), h.CreatedBy, timeDirect(h.CreatedAt),
 		timeDirect(h.ChangedAt), timeDirect(h.RotatedAt), timeDirect(h.OldUntil), string(h.State()), h.Paused, h.PausedReason, h.PausedBy,
-		timeDirect(h.PausedAt), h.DisabledReason, timeDirect(h.DisabledAt), h.Pending, timeDirect(h.PendingSince), timeDirect(h.NextAttempt),
-		int64(h.Failures), timeDirect(h.FailsSince), h.Delivered, h.Failed, h.Dropped, timeDirect(h.DeliveredAt), h.LastStatus, h.LastError,
-		timeDirect(h.FailedAt), timeDirect(h.DroppedAt)}
+		timeDirect(h.PausedAt), h.DisabledReason, timeDirect(h.DisabledAt), h.Pending, timeDirect(h.PendingSince),
+		timeDirect(h.NextAttempt), int64(h.Failures), timeDirect(h.FailsSince), h.Delivered, h.Failed, h.Dropped, timeDirect(h.DeliveredAt),
+		h.LastStatus, h.LastError, timeDirect(h.FailedAt), timeDirect(h.DroppedAt)}
 }
 
 func postedDirect(p webhooks.Delivery) posted {
-	return posted{p.ID, string(p.Kind), p.Queue, p.Count, timeDirect(p.CreatedAt), timeDirect(p.At), p.Attempts, string(p.Outcome), p.Status,
-		p.Error, span(p.Took)}
+	return posted{p.ID, string(p.Kind), p.Queue, p.Count, timeDirect(p.CreatedAt), timeDirect(p.At), p.Attempts,
+		string(p.Outcome), p.Status, p.Error, span(p.Took)}
 }
 
 // Each in turn

@@ -49,10 +49,12 @@ func TestWebhooks(t *testing.T) {
 	secret := webhook.NewSecret()
 	tellAll(t, []story{
 		{name: "a webhook is created, shown, listed, changed, removed, and audited", tell: func(w *world) {
-			made := w.hook(hookSpec{Name: "oncall", Events: []string{"task.*", "queue.over"}, Queues: []string{"mail", "shop-*"}, DepthOver: 10,
-				WaitOver: 90 * second})
-			want := hookInfo{Name: "oncall", URL: hookURL("/oncall"), State: "active", Events: []string{"task.dead", "task.poisoned", "queue.over"},
-				Queues: []string{"mail", "shop-*"}, DepthOver: 10, WaitOver: 90 * second, CreatedBy: actor, CreatedAt: w.now(), ChangedAt: w.now()}
+			made := w.hook(hookSpec{Name: "oncall", Events: []string{"task.*", "queue.over"}, Queues: []string{"mail", "shop-*"},
+				DepthOver: 10, WaitOver: 90 * second})
+			want := hookInfo{Name: "oncall", URL: hookURL("/oncall"), State: "active", Events: []string{"task.dead",
+				"task.poisoned", "queue.over"},
+				Queues: []string{"mail", "shop-*"}, DepthOver: 10, WaitOver: 90 * second, CreatedBy: actor, CreatedAt: w.now(),
+				ChangedAt: w.now()}
 			is(w, "what was made", made.Hook, want)
 			is(w, "its secret, and which shards don't know of it", []any{webhook.CheckSecret("secret", made.Secret), len(made.Unconfirmed)},
 				[]any{error(nil), 0})
@@ -69,7 +71,8 @@ func TestWebhooks(t *testing.T) {
 			ok[hookInfo](w)(w.hooks().SetHook(w.ctx(), "oncall", hookChange{Queues: []string{"*"}})) // unchanged
 			set = ok[hookInfo](w)(w.hooks().SetHook(w.ctx(), "oncall", hookChange{Events: []string{"breaker.opened"},
 				DepthOver: &zero, WaitOver: &none}))
-			is(w, "without thresholds", []any{set.DepthOver, set.WaitOver, set.Events}, []any{int64(0), span(0), []string{"breaker.opened"}})
+			is(w, "without thresholds", []any{set.DepthOver, set.WaitOver, set.Events}, []any{int64(0), span(0),
+				[]string{"breaker.opened"}})
 			w.done(w.hooks().RemoveHook(w.ctx(), "oncall"))
 			is(w, "the list after", w.hookNames(), "all")
 			is(w, "the audit", w.audited(), []string{"webhook.add", "webhook.add", "webhook.set", "webhook.set", "webhook.remove"})
@@ -77,7 +80,8 @@ func TestWebhooks(t *testing.T) {
 		{name: "creating a webhook twice with the same secret returns it, and its name is taken", tell: func(w *world) {
 			first := w.hook(hookSpec{Name: "oncall", Secret: secret})
 			w.pass(second)
-			is(w, "the repeat", ok[newHook](w)(w.hooks().AddHook(w.ctx(), hookSpec{Name: "oncall", URL: hookURL("/oncall"), Secret: secret})), first)
+			is(w, "the repeat", ok[newHook](w)(w.hooks().AddHook(w.ctx(), hookSpec{Name: "oncall", URL: hookURL("/oncall"),
+				Secret: secret})), first)
 			_, err := w.hooks().AddHook(w.ctx(), hookSpec{Name: "oncall", URL: hookURL("/other")})
 			w.refused("another", err, refusal{Code: "conflict"})
 			is(w, "what there is", w.hookInfo("oncall").URL, hookURL("/oncall"))
@@ -97,7 +101,8 @@ func TestWebhooks(t *testing.T) {
 			is(w, "one that fails", []any{p.Outcome, p.Status, p.Attempts}, []any{"failed", 500, 1})
 			is(w, "what is said of it", strings.Contains(p.Error, "500") && strings.Contains(p.Error, "no"), true)
 			w.pass(minute) // it is not retried
-			is(w, "the deliveries", w.posts("a"), []string{"webhook.test: failed after 1 with 500", "webhook.test: delivered after 1 with 204"})
+			is(w, "the deliveries", w.posts("a"), []string{"webhook.test: failed after 1 with 500",
+				"webhook.test: delivered after 1 with 204"})
 			is(w, "the webhook", w.hookInfo("a").Pending, int64(0))
 			is(w, "what came later", len(w.received("/a/500")), 0)
 			is(w, "the audit", w.audited(), []string{"webhook.add", "webhook.test", "webhook.rotate", "webhook.set", "webhook.test"})
@@ -130,7 +135,8 @@ func TestWebhooks(t *testing.T) {
 			w.receives()
 			w.hook(hookSpec{Name: "a"})
 			h := ok[hookInfo](w)(w.hooks().PauseHook(w.ctx(), "a", "it moves"))
-			is(w, "the pause", []any{h.State, h.Paused, h.PausedReason, h.PausedBy, h.PausedAt}, []any{"paused", true, "it moves", actor, w.now()})
+			is(w, "the pause", []any{h.State, h.Paused, h.PausedReason, h.PausedBy, h.PausedAt},
+				[]any{"paused", true, "it moves", actor, w.now()})
 			w.enqueue(spec{})
 			w.kill("default", "broken")
 			w.pass(minute)
@@ -191,8 +197,8 @@ func TestNotices(t *testing.T) {
 			w.kill("default", "broken")
 			w.pass(20 * second)
 			h := w.hookInfo("a")
-			is(w, "after failures", []any{h.State, h.Pending, h.Failures > 1, h.Failed == h.Failures, h.LastStatus, h.NextAttemptAt.After(w.now()),
-				h.FailingSince.Before(h.FailedAt)},
+			is(w, "after failures", []any{h.State, h.Pending, h.Failures > 1, h.Failed == h.Failures, h.LastStatus,
+				h.NextAttemptAt.After(w.now()), h.FailingSince.Before(h.FailedAt)},
 				[]any{"failing", int64(1), true, true, 503, true, true})
 			failed := ok[[]posted](w)(w.hooks().Posted(w.ctx(), "a"))[0]
 			is(w, "the last attempt", []any{failed.Outcome, failed.Status, failed.Error != ""}, []any{"retrying", 503, true})
@@ -202,7 +208,8 @@ func TestNotices(t *testing.T) {
 			last := ok[[]posted](w)(w.hooks().Posted(w.ctx(), "a"))[0]
 			is(w, "the delivery", []any{last.ID == failed.ID, last.Outcome, last.Attempts > 2}, []any{true, "delivered", true})
 			h = w.hookInfo("a")
-			is(w, "its failures", []any{h.State, h.Failures, h.FailingSince, h.NextAttemptAt}, []any{"active", int64(0), time.Time{}, time.Time{}})
+			is(w, "its failures", []any{h.State, h.Failures, h.FailingSince, h.NextAttemptAt}, []any{"active", int64(0),
+				time.Time{}, time.Time{}})
 		}},
 		{name: "a successful test sends the pending notifications immediately", tell: func(w *world) {
 			w.receives()
@@ -251,7 +258,8 @@ func TestNotices(t *testing.T) {
 			w.fill(1, spec{})
 			w.pass(30 * second)
 			n := only(w, "notices", w.received("/a"))
-			is(w, "over it", []any{n.Type, n.Data.Queue, n.Data.Depth, n.Data.DepthOver}, []any{"queue.over", "default", int64(4), int64(3)})
+			is(w, "over it", []any{n.Type, n.Data.Queue, n.Data.Depth, n.Data.DepthOver}, []any{"queue.over", "default",
+				int64(4), int64(3)})
 			w.pass(minute)
 			is(w, "while it is", len(w.received("/a")), 0)
 			for _, c := range w.claims(from("default").most(4)) {
@@ -259,7 +267,8 @@ func TestNotices(t *testing.T) {
 			}
 			w.pass(30 * second)
 			n = only(w, "notices", w.received("/a"))
-			is(w, "under it", []any{n.Type, n.Data.Queue, n.Data.Depth, n.Data.OverSince.IsZero()}, []any{"queue.under", "default", int64(0), false})
+			is(w, "under it", []any{n.Type, n.Data.Queue, n.Data.Depth, n.Data.OverSince.IsZero()},
+				[]any{"queue.under", "default", int64(0), false})
 		}},
 		{name: "a queue whose tasks wait too long is notified", tell: func(w *world) {
 			w.receives()
@@ -341,7 +350,11 @@ func TestBadWebhooks(t *testing.T) {
 		}).of(field)
 	}
 	listing := func(field, says string, p part) badCall {
-		return bad("list: "+field, says, func(w *world) (any, error) { _, _, err := w.hooks().Hooks(w.ctx(), p); return nil, err }).of(field)
+		return bad("list: "+field, says, func(w *world) (any, error) {
+			_, _, err := w.hooks().Hooks(w.ctx(), p)
+			return nil,
+				err
+		}).of(field)
 	}
 	calls := []badCall{
 		hooking("name", "is required", hookSpec{}),

@@ -95,7 +95,8 @@ func TestWorkers(t *testing.T) {
 			w.pass(minute)
 			w.pass(minute)
 			one := ok[[]workerInfo](w)(w.workers().Workers(w.ctx(), ""))[0]
-			is(w, "the worker", []any{one.Name, one.Stream, one.Running, one.Lost, one.LostAt.UTC()}, []any{"w1", false, 2, "lease_lost", ends})
+			is(w, "the worker", []any{one.Name, one.Stream, one.Running, one.Lost, one.LostAt.UTC()},
+				[]any{"w1", false, 2, "lease_lost", ends})
 			is(w, "what it held", []any{len(one.Tasks), slices.Contains([]string{c[0].ID, c[1].ID}, one.Tasks[0].ID), one.Tasks[0].Queue},
 				[]any{2, true, "mail"})
 			is(w, "one by its id", ok[workerInfo](w)(w.workers().Worker(w.ctx(), one.ID)), one)

@@ -151,7 +151,8 @@ func (s *session) play() {
 	s.do("discardTask", `{"reason":"sent by hand"}`)
 	s.do("resumeQueue", "")
 	s.quietly("enqueue", `{"type":"mail.welcome","queue":"mail"}`)
-	s.do("startOperation", `{"action":"set_priority","filter":{"queue":"mail","type":"mail.welcome"},"priority":"low","reason":"make room"}`,
+	s.do("startOperation", `{"action":"set_priority","filter":{"queue":"mail","type":"mail.welcome"},"priority":"low",`+
+		`"reason":"make room"}`,
 		"op=operation_id")
 	s.vars["id"] = s.vars["op"]
 	s.do("getOperation?wait=10s", "")
@@ -174,7 +175,8 @@ func (s *session) play() {
 
 	// Groups and schedules.
 	s.do("createGroup", `{"name":"import of `+
-		`Monday","tasks":[{"type":"part","payload":1},{"type":"part","payload":2}],"on_complete":{"type":"report"},"open":true}`, "id=group_id")
+		`Monday","tasks":[{"type":"part","payload":1},{"type":"part","payload":2}],"on_complete":{"type":"report"},"open":true}`,
+		"id=group_id")
 	s.do("addGroupTasks", `{"tasks":[{"type":"part","payload":3}]}`)
 	s.do("listGroupMembers?limit=1", "")
 	s.do("closeGroup", "")
@@ -183,7 +185,8 @@ func (s *session) play() {
 	s.do("cancelGroup", `{"reason":"wrong file"}`)
 	s.do("createSchedule", `{"name":"nightly","cron":"30 2 * * `+
 		`*","time_zone":"Europe/Berlin","jitter":"5m","task":{"type":"report","queue":"mail","payload":{"kind":"day"}}}`)
-	s.do("putSchedule", `{"cron":"30 3 * * *","time_zone":"Europe/Berlin","task":{"type":"report","queue":"mail","payload":{"kind":"day"}}}`)
+	s.do("putSchedule", `{"cron":"30 3 * * `+
+		`*","time_zone":"Europe/Berlin","task":{"type":"report","queue":"mail","payload":{"kind":"day"}}}`)
 	s.do("triggerSchedule", "")
 	s.do("listScheduleHistory", "")
 	s.do("getSchedule", "")
@@ -227,7 +230,8 @@ func (s *session) play() {
 	s.do("listAudit?limit=1", "")
 
 	// Markers.
-	s.do("addMarker", `{"kind":"incident","title":"mail provider is down","url":"https://status.example.com/42","queues":["mail*"]}`, "id=id")
+	s.do("addMarker", `{"kind":"incident","title":"mail provider is down","url":"https://status.example.com/42","queues":["mail*"]}`,
+		"id=id")
 	s.do("endMarker", "")
 	s.do("listMarkers?kind=incident", "")
 	s.do("removeMarker", "")
@@ -465,7 +469,8 @@ func (s *session) write() {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		fmt.Fprintf(&b, "%s\n  %q: %s", map[bool]string{true: "{", false: ","}[i == 0], op, bytes.ReplaceAll(line, []byte(`\u0026`), []byte("&")))
+		fmt.Fprintf(&b, "%s\n  %q: %s", map[bool]string{true: "{", false: ","}[i == 0], op, bytes.ReplaceAll(line,
+			[]byte(`\u0026`), []byte("&")))
 	}
 	b.WriteString("\n}\n")
 	if err := os.WriteFile(examplesFile, b.Bytes(), 0o644); err != nil { // #nosec G306 -- a file of the repository

@@ -19,8 +19,8 @@ func TestLinks(t *testing.T) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (d.Name() == "node_modules" || d.Name() == "testdata" || d.Name() == "build" || strings.HasPrefix(d.Name(), ".") &&
-			file != root):
+		case d.IsDir() && (d.Name() == "node_modules" || d.Name() == "testdata" || d.Name() == "build" ||
+			strings.HasPrefix(d.Name(), ".") && file != root):
 			return filepath.SkipDir
 		case filepath.Ext(file) != ".md":
 			return nil

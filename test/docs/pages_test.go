@@ -60,7 +60,8 @@ func TestDecisions(t *testing.T) {
 		name := filepath.Base(path)
 		m := form.FindStringSubmatch(read(t, "docs/decisions/"+name))
 		if m == nil {
-			t.Errorf(`%s does not begin with "# NUMBER. TITLE", an empty line and "Status: accepted" or "superseded by [NUMBER](FILE)"`, name)
+			t.Errorf(`%s does not begin with "# NUMBER. TITLE", an empty line and "Status: accepted" or "superseded by [NUMBER](FILE)"`,
+				name)
 			continue
 		}
 		if entry := fmt.Sprintf("- [%s. %s](%s)\n", m[1], m[2], name); !strings.Contains(index, entry) {

@@ -50,7 +50,8 @@ func TestWorkers(t *testing.T) {
 				if i == 7 {
 					payload, want = `{"nobody":true}`, pawltype.StateDead
 				}
-				ref, err := client.Enqueue(ctx, pawl.RawTask{Type: "mail.welcome", Payload: []byte(payload)}, pawl.Queue("mail"), pawl.MaxAttempts(1))
+				ref, err := client.Enqueue(ctx, pawl.RawTask{Type: "mail.welcome", Payload: []byte(payload)}, pawl.Queue("mail"),
+					pawl.MaxAttempts(1))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -35,10 +35,16 @@ var anomalies = []anomaly{
 		return before.in == claimed && after.in == cancelled && put(s, l, i, func(r *Record) { r.Op, r.Token = Ack, after.token })
 	}), true, true},
 	{"current token refused", GoodToken, "lossy", on(Claim, func(s *scene, l *life, i int) bool {
-		return l.liveClaim(i) && put(s, l, i, func(r *Record) { r.Op, r.Token, r.Code, r.Reason = Ack, l.events[i].Token, Refused, Reclaimed })
+		return l.liveClaim(i) && put(s, l, i, func(r *Record) {
+			r.Op, r.Token, r.Code, r.Reason = Ack, l.events[i].Token,
+				Refused, Reclaimed
+		})
 	}), true, true},
 	{"lease over before its end", GoodToken, "lossy", on(Claim, func(s *scene, l *life, i int) bool {
-		return l.liveClaim(i) && put(s, l, i, func(r *Record) { r.Op, r.Token, r.Code, r.Reason = Extend, l.events[i].Token, Refused, Expired })
+		return l.liveClaim(i) && put(s, l, i, func(r *Record) {
+			r.Op, r.Token, r.Code, r.Reason = Extend, l.events[i].Token,
+				Refused, Expired
+		})
 	}), true, true},
 	{"repeated ack refused", GoodToken, "lossy", on(Ack, func(s *scene, l *life, i int) bool {
 		return put(s, l, i, func(r *Record) { r.Op, r.Token, r.Code, r.Reason = Ack, l.events[i].Token, Refused, Completed })
@@ -318,7 +324,8 @@ func staleRead(s *scene, back int64) string {
 		e := &l.events[i]
 		before, after := l.stateAt(i)
 		known := map[places]string{ready: "ready", claimed: "claimed", retrying: "retrying", dead: "dead"}[before.in]
-		if e.Code != OK || known == "" || before.in == after.in || before.in == claimed && before.until <= e.TimeUS || after.in&waiting != 0 {
+		if e.Code != OK || known == "" || before.in == after.in || before.in == claimed && before.until <= e.TimeUS ||
+			after.in&waiting != 0 {
 			return false
 		}
 		return put(s, l, i, func(r *Record) {

@@ -57,8 +57,8 @@ func happened(t *testing.T, records []Record) {
 		}
 	}
 	for _, what := range []string{"duplicate", "ack refused expired", "ack refused reclaimed", "ack refused cancelled",
-		"ack refused completed", "enqueue refused conflict", "cancel refused wrong_state", "retry ok", "retry refused wrong_state", "run_now ok",
-		"discard ok", "extend ok", "release ok"} {
+		"ack refused completed", "enqueue refused conflict", "cancel refused wrong_state", "retry ok", "retry refused wrong_state",
+		"run_now ok", "discard ok", "extend ok", "release ok"} {
 		if seen[what] == 0 {
 			t.Errorf("no call had the outcome %q: %v", what, seen)
 		}
@@ -230,8 +230,10 @@ func (c *clientSet) claim(t *testing.T, id, most int) (claimed []*pawl.Claim) {
 	key := uuid.NewString()
 	for again := true; again; {
 		r, f := c.begin(Record{Client: id, Op: Claim, Queue: "q", Args: Args{ClaimKey: key}})
-		got, err := claims.New(c.client).Claim(context.WithValue(context.Background(), outcomeKey{}, f), claims.Request{Queues: pawl.Strict{"q"},
-			Max: most, Lease: clientLease, Wait: time.Duration(rand.IntN(2)) * 50 * time.Millisecond, Worker: fmt.Sprint("w", id), Key: key})
+		got, err := claims.New(c.client).Claim(context.WithValue(context.Background(), outcomeKey{}, f),
+			claims.Request{Queues: pawl.Strict{"q"},
+				Max: most, Lease: clientLease, Wait: time.Duration(rand.IntN(2)) * 50 * time.Millisecond, Worker: fmt.Sprint("w", id),
+				Key: key})
 		r = c.judge(t, r, f, err)
 		if again = f.lost && rand.IntN(2) == 0; f.lost || len(got) == 0 {
 			c.rec.Add(r)

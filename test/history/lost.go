@@ -326,6 +326,7 @@ func (l *life) tidy() {
 	}
 	l.events = kept
 	if revived {
-		l.events = append(l.events, event{Record: &Record{Task: l.id, Op: "lapse", Answer: Answer{Code: Unknown}}, to: anyTime, lapse: true})
+		l.events = append(l.events, event{Record: &Record{Task: l.id, Op: "lapse", Answer: Answer{Code: Unknown}},
+			to: anyTime, lapse: true})
 	}
 }

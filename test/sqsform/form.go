@@ -23,9 +23,9 @@ func Query(action, body string) (url.Values, error) {
 
 // flattened maps members that are lists or maps to their names in a form.
 var flattened = map[string]string{"Attributes": "Attribute", "MessageAttributes": "MessageAttribute",
-	"MessageSystemAttributes": "MessageSystemAttribute", "tags": "Tag", "Tags": "Tag", "TagKeys": "TagKey", "AttributeNames": "AttributeName",
-	"MessageAttributeNames": "MessageAttributeName", "MessageSystemAttributeNames": "MessageSystemAttributeName",
-	"AWSAccountIds": "AWSAccountId", "Actions": "ActionName"}
+	"MessageSystemAttributes": "MessageSystemAttribute", "tags": "Tag", "Tags": "Tag", "TagKeys": "TagKey",
+	"AttributeNames": "AttributeName", "MessageAttributeNames": "MessageAttributeName",
+	"MessageSystemAttributeNames": "MessageSystemAttributeName", "AWSAccountIds": "AWSAccountId", "Actions": "ActionName"}
 
 func add(form url.Values, prefix, action string, in map[string]any) {
 	for name, value := range in {

@@ -335,7 +335,8 @@ func (v *finder) call(c *ast.CallExpr) {
 	if b, ok := v.builtin(c); ok && (b == "min" || b == "max") && !v.isConst(c) && len(c.Args) > 1 {
 		id := v.add(c, "min and max swapped")
 		start, args := v.at(c.Pos()), v.at(c.Lparen)+1
-		v.wraps = append(v.wraps, wrap{start, v.at(c.End()), "", "", &edit{start, args, fmt.Sprintf("mutantM%s(%d, ", b[1:], id)}, []int{id}})
+		v.wraps = append(v.wraps, wrap{start, v.at(c.End()), "", "", &edit{start, args, fmt.Sprintf("mutantM%s(%d, ", b[1:], id)},
+			[]int{id}})
 		return
 	}
 	if v.failsOnly(c) {

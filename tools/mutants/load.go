@@ -78,7 +78,8 @@ func load(ctx context.Context, dir string, patterns ...string) ([]*pkg, error) {
 	slices.SortFunc(matches, func(a, b listed) int { return strings.Compare(a.ImportPath, b.ImportPath) })
 	var all []*pkg
 	for _, l := range matches {
-		p := &pkg{Root: l.Module.Dir, Dir: l.Dir, Path: l.ImportPath, module: l.Module.Path, Tests: l.Dir, Name: ".", fset: token.NewFileSet()}
+		p := &pkg{Root: l.Module.Dir, Dir: l.Dir, Path: l.ImportPath, module: l.Module.Path, Tests: l.Dir, Name: ".",
+			fset: token.NewFileSet()}
 		if l.ImportPath != l.Module.Path {
 			p.Name = strings.TrimPrefix(l.ImportPath, l.Module.Path+"/")
 		}

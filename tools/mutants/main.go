@@ -38,8 +38,8 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	passed, err := test(ctx, options{pkg: flag.Arg(0), by: *by, without: *without, match: *match, again: *again, list: *list, sample: *sample,
-		seed: *seed, atOnce: *atOnce})
+	passed, err := test(ctx, options{pkg: flag.Arg(0), by: *by, without: *without, match: *match, again: *again,
+		list: *list, sample: *sample, seed: *seed, atOnce: *atOnce})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(2)

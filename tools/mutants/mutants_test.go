@@ -177,7 +177,8 @@ func TestHangIsTimedOut(t *testing.T) {
 
 func TestSample(t *testing.T) {
 	chosen := func(sample int, seed uint64) string {
-		all := []*mutant{{name: "a"}, {name: "b", equivalent: true}, {name: "c", skip: true}, {name: "d"}, {name: "e"}, {name: "f"}, {name: "g"}}
+		all := []*mutant{{name: "a"}, {name: "b", equivalent: true}, {name: "c", skip: true}, {name: "d"}, {name: "e"},
+			{name: "f"}, {name: "g"}}
 		choose(all, sample, seed)
 		names := ""
 		for _, m := range all {

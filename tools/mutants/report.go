@@ -36,8 +36,8 @@ func report(p *pkg, mutants []*mutant, last string, all bool) (passed bool, err 
 	if counted > 0 {
 		score = 100 * float64(dead) / float64(counted)
 	}
-	fmt.Printf("\n| package | mutants | killed | equivalent | survived | of 100 killed |\n|---|---|---|---|---|---|\n| `%s` | %d | %d | %d "+
-		"| %d | %.1f |\n",
+	fmt.Printf("\n| package | mutants | killed | equivalent | survived | of 100 killed |\n|---|---|---|---|---|---|\n| `%s` | "+
+		"%d | %d | %d | %d | %.1f |\n",
 		p.Name, counted+equivalent, dead, equivalent, len(alive), score)
 	if count[timedOut] > 0 {
 		fmt.Printf("%d of the killed ran out of time.\n", count[timedOut])

@@ -91,7 +91,8 @@ func (r *runner) tests(ctx context.Context, binary string, id int, flags ...stri
 	err = cmd.Wait()
 	used := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus)
-	end := ran{passed: err == nil, timedOut: ctx.Err() != nil || status.Signaled(), used: used, took: time.Since(start), output: out.Bytes()}
+	end := ran{passed: err == nil, timedOut: ctx.Err() != nil || status.Signaled(), used: used, took: time.Since(start),
+		output: out.Bytes()}
 	var exit *exec.ExitError
 	if err == nil || errors.As(err, &exit) || ctx.Err() != nil {
 		return end, nil

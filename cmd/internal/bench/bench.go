@@ -62,9 +62,10 @@ type benchmark struct {
 var benchmarks = []benchmark{
 	{"bare", "The bare machine: an empty gRPC call, one synced write", time.Second, nil, benchBare},
 	{"enqueue", "One producer that waits for every answer", 10 * time.Second, nil, benchEnqueue},
-	{"enqueue-parallel", "Many producers in one process, each waiting for its answers", 10 * time.Second, func(cmd *cobra.Command, f *flags) {
-		cmd.Flags().IntVar(&f.producers, "producers", 64, "concurrent producers")
-	}, benchEnqueueParallel},
+	{"enqueue-parallel", "Many producers in one process, each waiting for its answers", 10 * time.Second,
+		func(cmd *cobra.Command, f *flags) {
+			cmd.Flags().IntVar(&f.producers, "producers", 64, "concurrent producers")
+		}, benchEnqueueParallel},
 	{"enqueue-batch", "Producers that enqueue in batches", time.Minute, func(cmd *cobra.Command, f *flags) {
 		cmd.Flags().IntVar(&f.batch, "batch", 1000, "tasks in a batch")
 		cmd.Flags().IntVar(&f.producers, "producers", 2, "concurrent producers")

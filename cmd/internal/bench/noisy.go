@@ -105,5 +105,6 @@ func (r *run) makeNoise(ctx context.Context) (*noisyResult, error) {
 		err = nil
 	}
 	took := time.Since(start).Seconds()
-	return &noisyResult{r.quota, round3(float64(offered.Load()) / took), round3(float64(accepted.Load()) / took), refusals.percentiles()}, err
+	return &noisyResult{r.quota, round3(float64(offered.Load()) / took), round3(float64(accepted.Load()) / took), refusals.percentiles()},
+		err
 }

@@ -116,7 +116,8 @@ func (r *run) dropSchedules(ctx context.Context, queue string) error {
 		return nil
 	}
 	for i := range int64(r.tasks) {
-		if err := r.app.Admin(r.client).Schedules().Delete(ctx, scheduleName(queue, i)); err != nil && !errors.Is(err, pawltype.ErrNotFound) {
+		if err := r.app.Admin(r.client).Schedules().Delete(ctx, scheduleName(queue, i)); err != nil &&
+			!errors.Is(err, pawltype.ErrNotFound) {
 			return err
 		}
 	}

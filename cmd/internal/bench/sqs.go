@@ -49,14 +49,15 @@ type sqsRun struct {
 }
 
 func newSQSRun(ctx context.Context, r *run) (*sqsRun, error) {
-	key := credentials.NewStaticCredentialsProvider(cmp.Or(os.Getenv("AWS_ACCESS_KEY_ID"), "any"), cmp.Or(os.Getenv("AWS_SECRET_ACCESS_KEY"),
-		"any"), "")
-	s := &sqsRun{run: r, client: sqs.New(sqs.Options{Region: "us-east-1", BaseEndpoint: aws.String("http://" + r.app.Server), Credentials: key,
-		HTTPClient: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: r.producers}}})}
+	key := credentials.NewStaticCredentialsProvider(cmp.Or(os.Getenv("AWS_ACCESS_KEY_ID"), "any"),
+		cmp.Or(os.Getenv("AWS_SECRET_ACCESS_KEY"),
+			"any"), "")
+	s := &sqsRun{run: r, client: sqs.New(sqs.Options{Region: "us-east-1", BaseEndpoint: aws.String("http://" + r.app.Server),
+		Credentials: key, HTTPClient: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: r.producers}}})}
 	made, err := s.client.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &r.queue})
 	if err != nil {
-		return nil, fmt.Errorf("%w (the server must run with --sqs, and if it requires tokens, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY "+
-			"must be set)", err)
+		return nil, fmt.Errorf("%w (the server must run with --sqs, and if it requires tokens, AWS_ACCESS_KEY_ID and "+
+			"AWS_SECRET_ACCESS_KEY must be set)", err)
 	}
 	s.url = made.QueueUrl
 	return s, nil

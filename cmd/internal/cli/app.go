@@ -25,8 +25,8 @@ import (
 func (a *App) explain(err error) string {
 	msg := Plain(err)
 	if strings.Contains(msg, "is not on this machine: add https://") { // the SDK names its options
-		return fmt.Sprintf("--server %q is on another machine, and plaintext is not allowed there: write https:// before the address, or give "+
-			"the server's CA with --tls-ca; --plaintext allows it in a network that you trust", a.Server)
+		return fmt.Sprintf("--server %q is on another machine, and plaintext is not allowed there: write https:// before the "+
+			"address, or give the server's CA with --tls-ca; --plaintext allows it in a network that you trust", a.Server)
 	}
 	what, cure := a.diagnose(err, msg)
 	switch {
@@ -97,7 +97,8 @@ type App struct {
 
 // Local returns an App for a server that this process has started: the context, the environment and the credentials are for others.
 func (a *App) Local(server string) *App {
-	return &App{In: a.In, Out: a.Out, Err: a.Err, started: a.started, Server: server, noTokenOfEnv: true, actor: a.actor, Tracers: a.Tracers}
+	return &App{In: a.In, Out: a.Out, Err: a.Err, started: a.started, Server: server, noTokenOfEnv: true, actor: a.actor,
+		Tracers: a.Tracers}
 }
 
 // Group returns a command that only holds subcommands.

@@ -39,7 +39,9 @@ var fromServer = map[string]names{
 		return collect(a.Workers().List(ctx, admin.WorkerFilter{}), func(w *admin.Worker) string { return w.Name })
 	},
 	"NAMESPACE": func(ctx context.Context, a admin.Client, prefix string) ([]string, error) {
-		return collect(a.Namespaces().List(ctx, admin.NamespaceFilter{Pattern: prefix + "*"}), func(n *admin.Namespace) string { return n.Name })
+		return collect(a.Namespaces().List(ctx, admin.NamespaceFilter{Pattern: prefix + "*"}), func(n *admin.Namespace) string {
+			return n.Name
+		})
 	},
 	"WEBHOOK": func(ctx context.Context, a admin.Client, _ string) ([]string, error) {
 		return collect(a.Webhooks().List(ctx), func(w *admin.Webhook) string { return w.Name })

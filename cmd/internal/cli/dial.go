@@ -52,7 +52,8 @@ func ReadKeys(path string) (*keyring.Keyring, error) {
 		id, rest, _ := strings.Cut(line, " ")
 		secret, err := base64.StdEncoding.DecodeString(strings.TrimSpace(rest))
 		if err != nil || len(secret) != KeyBytes {
-			return nil, fmt.Errorf("file %q, line %d: want an id and %d bytes in base64, as pawl payload-key prints them", path, n, KeyBytes)
+			return nil, fmt.Errorf("file %q, line %d: want an id and %d bytes in base64, as pawl payload-key prints them", path, n,
+				KeyBytes)
 		}
 		cfg.Keys = append(cfg.Keys, keyring.Key{ID: id, Secret: secret})
 	}

@@ -39,7 +39,8 @@ func TestPlain(t *testing.T) {
 	}{
 		{fmt.Errorf("queue %q: %w", "nope", refusal("not_found", `queue "nope": not found`)), `queue "nope": not found`},
 		{fmt.Errorf("pause queue %q: %w", "nope", refusal("not_found", `queue "nope": not found`)), `pause queue "nope": not found`},
-		{fmt.Errorf("cancel group %q: %w", "g", refusal("wrong_state", "cancel group g: it is complete")), `cancel group "g": it is complete`},
+		{fmt.Errorf("cancel group %q: %w", "g", refusal("wrong_state", "cancel group g: it is complete")),
+			`cancel group "g": it is complete`},
 		{fmt.Errorf("task %q: %w", "x", refusal("invalid_argument", `task_id: "x" is not a UUID`)), `task "x": task_id: "x" is not a UUID`},
 		{fmt.Errorf("enqueue: %w", refusal("queue_full", `queue "mail" is full`)), `enqueue: queue_full: queue "mail" is full`},
 		{fmt.Errorf("queue %q: %w", "nopes", refusal("not_found", `queue "nope": not found`)), `queue "nopes": queue "nope": not found`},

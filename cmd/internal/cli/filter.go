@@ -44,8 +44,9 @@ func (f *FilterFlags) Add(flags *pflag.FlagSet, withState bool) {
 	flags.StringVar(&f.before, "created-before", "", "created before this time: an age such as 7d, a day such as 2026-01-31, or RFC 3339")
 	flags.StringVar(&f.Text, "q", "", "whose payload contains this text")
 	if withState {
-		flags.StringSliceVar(&f.states, "state", nil, "only in these states: scheduled, ready, claimed, retrying, succeeded, discarded, dead, "+
-			"poisoned, cancelled")
+		flags.StringSliceVar(&f.states, "state", nil,
+			"only in these states: scheduled, ready, claimed, retrying, succeeded, discarded, dead, "+
+				"poisoned, cancelled")
 	}
 }
 

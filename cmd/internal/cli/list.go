@@ -19,7 +19,8 @@ type ListFlags struct {
 var listed = map[string]string{
 	"audit": "entries", "dlq ls": "dead letters", "group ls": "groups", "group members": "members",
 	"marker ls": "markers", "ns ls": "namespaces", "operation ls": "operations", "queue ls": "queues", "schedule history": "ticks",
-	"schedule ls": "schedules", "task ls": "tasks", "token ls": "tokens", "type ls": "types", "webhook ls": "webhooks", "worker ls": "workers",
+	"schedule ls": "schedules", "task ls": "tasks", "token ls": "tokens", "type ls": "types", "webhook ls": "webhooks",
+	"worker ls": "workers",
 }
 
 // Add adds --limit and --cursor.

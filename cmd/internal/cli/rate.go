@@ -29,7 +29,8 @@ func ReadRate(s string) (admin.RateLimit, error) {
 		return admin.RateLimit{}, Usage("--rate %v", err)
 	}
 	if n != math.Trunc(n) || n > math.MaxInt32 {
-		return admin.RateLimit{}, Usage("--rate %q: a limit is a whole number of tasks; use a longer period for few tasks, such as 1/10s", s)
+		return admin.RateLimit{}, Usage("--rate %q: a limit is a whole number of tasks; use a longer period for few tasks, such as 1/10s",
+			s)
 	}
 	return admin.RateLimit{Limit: int(n), Period: per}, nil
 }

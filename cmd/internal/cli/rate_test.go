@@ -12,7 +12,8 @@ import (
 // TestRates: every --rate accepts the same forms, and an error lists them.
 func TestRates(t *testing.T) {
 	for text, want := range map[string]admin.RateLimit{"50": {Limit: 50, Period: time.Second}, "50/s": {Limit: 50, Period: time.Second},
-		"30/m": {Limit: 30, Period: time.Minute}, "1000/h": {Limit: 1000, Period: time.Hour}, "100/10s": {Limit: 100, Period: 10 * time.Second},
+		"30/m": {Limit: 30, Period: time.Minute}, "1000/h": {Limit: 1000, Period: time.Hour}, "100/10s": {Limit: 100,
+			Period: 10 * time.Second},
 		"100/1m": {Limit: 100, Period: time.Minute}, "5/1d": {Limit: 5, Period: 24 * time.Hour}} {
 		rate, err := ReadRate(text)
 		pace, perr := ReadPerSecond("--rate", text)

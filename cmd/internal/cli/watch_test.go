@@ -61,7 +61,8 @@ func TestWatchOfAPart(t *testing.T) {
 			return said
 		})
 		if string(g.rows) != "rows" || string(g.notes) != "notes" || g.err != want || g.partial != (said == ErrSilent) {
-			t.Errorf("a refresh that ends with %v has %q, %q, %v, partial: %t, want the error %v", said, g.rows, g.notes, g.err, g.partial, want)
+			t.Errorf("a refresh that ends with %v has %q, %q, %v, partial: %t, want the error %v", said, g.rows, g.notes,
+				g.err, g.partial, want)
 		}
 	}
 }
@@ -112,12 +113,13 @@ func TestWatchSurvivesRestart(t *testing.T) {
 // TestWatchOfASilentServer: while a refresh hangs, the screen shows how long there has been no answer.
 func TestWatchOfASilentServer(t *testing.T) {
 	var out bytes.Buffer
-	err := watched(t, &watcher{out: &out, size: func() (int, int) { return 80, 24 }}, 9*time.Second, func(at time.Duration) (string, error) {
-		if at > 0 {
-			time.Sleep(time.Hour)
-		}
-		return "row\n", nil
-	})
+	err := watched(t, &watcher{out: &out, size: func() (int, int) { return 80, 24 }}, 9*time.Second,
+		func(at time.Duration) (string, error) {
+			if at > 0 {
+				time.Sleep(time.Hour)
+			}
+			return "row\n", nil
+		})
 	all := screens(&out)
 	if last := all[len(all)-1]; err != nil || !strings.Contains(last, "every 2s, no answer for 8s\n\nrow") {
 		t.Errorf("%v, and the last screen was %q", err, last)

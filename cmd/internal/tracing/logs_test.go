@@ -60,10 +60,11 @@ func (c *logCollector) Export(_ context.Context, r *collectorv1.ExportLogsServic
 		}
 		for _, scope := range from.GetScopeLogs() {
 			for _, l := range scope.GetLogRecords() {
-				line := fmt.Sprintf("%s %d %s %s %s: %s", service, l.GetTimeUnixNano(), l.GetSeverityNumber(), l.GetSeverityText(), l.GetEventName(),
-					l.GetBody().GetStringValue())
+				line := fmt.Sprintf("%s %d %s %s %s: %s", service, l.GetTimeUnixNano(), l.GetSeverityNumber(), l.GetSeverityText(),
+					l.GetEventName(), l.GetBody().GetStringValue())
 				for _, a := range l.GetAttributes() {
-					line += fmt.Sprintf(" %s=%v%d%t", a.GetKey(), a.GetValue().GetStringValue(), a.GetValue().GetIntValue(), a.GetValue().GetBoolValue())
+					line += fmt.Sprintf(" %s=%v%d%t", a.GetKey(), a.GetValue().GetStringValue(), a.GetValue().GetIntValue(),
+						a.GetValue().GetBoolValue())
 				}
 				c.records = append(c.records, line)
 			}
@@ -118,7 +119,8 @@ func TestLogsAreExported(t *testing.T) {
 			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
 			t.Setenv("OTEL_EXPORTER_OTLP_LOGS_PROTOCOL", protocol)
 			var lines bytes.Buffer
-			export, stop, err := Logs(t.Context(), "pawl", slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{ReplaceAttr: withoutTime})))
+			export, stop, err := Logs(t.Context(), "pawl",
+				slog.New(slog.NewTextHandler(&lines, &slog.HandlerOptions{ReplaceAttr: withoutTime})))
 			if err != nil {
 				t.Fatal(err)
 			}

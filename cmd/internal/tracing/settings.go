@@ -159,7 +159,8 @@ func endpointRule(value string) string {
 		}
 	}
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return fmt.Sprintf("%q: a user, a query or a fragment would not be sent; credentials go into OTEL_EXPORTER_OTLP_HEADERS", u.Redacted())
+		return fmt.Sprintf("%q: a user, a query or a fragment would not be sent; credentials go into OTEL_EXPORTER_OTLP_HEADERS",
+			u.Redacted())
 	}
 	return ""
 }
@@ -175,7 +176,9 @@ func headersRule(value string) string {
 		case name == "" || strings.Trim(name, headerNameBytes) != "":
 			return fmt.Sprintf("the name of header %d has other characters than a-z, A-Z, 0-9, '-', '_' and '.', or is empty", i+1)
 		}
-		if plain, err := url.PathUnescape(text); err != nil || strings.ContainsFunc(plain, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		if plain, err := url.PathUnescape(text); err != nil || strings.ContainsFunc(plain, func(r rune) bool {
+			return r < ' ' || r == 0x7f
+		}) {
 			return fmt.Sprintf("the value of header %d (%s) is not text with its special characters written as %%XX", i+1, name)
 		}
 	}

@@ -37,8 +37,8 @@ func TestTraceSettings(t *testing.T) {
 		{"bad attributes", env{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_RESOURCE_ATTRIBUTES": "a"}, false, "OTEL_RESOURCE_ATTRIBUTES"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			for _, name := range []string{envDisabled, "OTEL_TRACES_EXPORTER", envEndpoint, envTracesEndpoint, envProtocol, envTracesProtocol,
-				"OTEL_RESOURCE_ATTRIBUTES"} {
+			for _, name := range []string{envDisabled, "OTEL_TRACES_EXPORTER", envEndpoint, envTracesEndpoint,
+				envProtocol, envTracesProtocol, "OTEL_RESOURCE_ATTRIBUTES"} {
 				t.Setenv(name, c.env[name])
 			}
 			provider, err := open(t.Context(), "pawl", slog.New(slog.DiscardHandler))
@@ -64,7 +64,8 @@ func TestInvalidTraceSettings(t *testing.T) {
 		{"OTEL_TRACES_SAMPLER=always_of", `OTEL_TRACES_SAMPLER="always_of" is not one of always_on, always_off, parentbased_always_on,`},
 		{"OTEL_TRACES_SAMPLER=always_off", ""},
 		{"OTEL_TRACES_SAMPLER=TraceIDRatio OTEL_TRACES_SAMPLER_ARG=0.25", ""},
-		{"OTEL_TRACES_SAMPLER=traceidratio OTEL_TRACES_SAMPLER_ARG=7", `OTEL_TRACES_SAMPLER_ARG="7" is not a part of all traces from 0 to 1`},
+		{"OTEL_TRACES_SAMPLER=traceidratio OTEL_TRACES_SAMPLER_ARG=7",
+			`OTEL_TRACES_SAMPLER_ARG="7" is not a part of all traces from 0 to 1`},
 		{"OTEL_TRACES_SAMPLER=traceidratio OTEL_TRACES_SAMPLER_ARG=NaN", `SAMPLER_ARG="NaN" is not`},
 		{"OTEL_TRACES_SAMPLER=traceidratio OTEL_TRACES_SAMPLER_ARG=abc", `SAMPLER_ARG="abc" is not`},
 		{"OTEL_TRACES_SAMPLER_ARG=0.1", `SAMPLER_ARG="0.1" is for the samplers traceidratio and parentbased_traceidratio, but ` +

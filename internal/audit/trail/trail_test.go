@@ -101,8 +101,10 @@ func TestEvents(t *testing.T) {
 		tr, lines := newTrail(c, Refusal)
 		tr.Record(Event{Kind: Login})
 		tr.cfg.Kinds = Usual()
-		tr.Record(Event{Kind: Login, Actor: "lena", Token: "team/lena", Namespace: "team", Interface: "ui", Address: "192.0.2.1", Outcome: "ok"})
-		tr.Record(Event{Kind: Refusal, Actor: "x\ny", Address: strings.Repeat("é", mostText), Outcome: "unauthenticated", Reason: "bad\xff"})
+		tr.Record(Event{Kind: Login, Actor: "lena", Token: "team/lena", Namespace: "team", Interface: "ui", Address: "192.0.2.1",
+			Outcome: "ok"})
+		tr.Record(Event{Kind: Refusal, Actor: "x\ny", Address: strings.Repeat("é", mostText), Outcome: "unauthenticated",
+			Reason: "bad\xff"})
 		(*Trail)(nil).Record(Event{Kind: Login})
 		want := `level=INFO msg="a visitor logged in" event=logins code=ok actor=lena namespace=team interface=ui address=192.0.2.1
 level=WARN msg="a caller was refused" event=refusals code=unauthenticated reason="bad` + "\uFFFD" + `" actor="x\ny" unverified=true address=` + strings.Repeat("é", mostText/2) + "\n"

@@ -46,7 +46,8 @@ func TestScalars(t *testing.T) {
 // The client refuses what the broker would.
 func TestLimits(t *testing.T) {
 	for what, x := range map[string][2]int{
-		"a shard": {MaxShard, task.MaxShard}, "queues of a claim": {maxClaimQueues, task.MaxClaimQueues}, "types of a claim": {MaxClaimTypes,
+		"a shard": {MaxShard, task.MaxShard}, "queues of a claim": {maxClaimQueues, task.MaxClaimQueues},
+		"types of a claim": {MaxClaimTypes,
 			task.MaxClaimTypes},
 		"a weight": {maxWeight, task.MaxWeight}, "a progress text": {MaxProgressText, task.MaxProgressText}, "an error": {maxErrorText,
 			task.MaxErrorText},
@@ -157,8 +158,9 @@ func TestTask(t *testing.T) {
 	}
 	got := Tasks([]*pawlv1.Task{{
 		TaskId: "1", State: pawlv1.State_STATE_DEAD, Status: pawlv1.Status_STATUS_FAILED,
-		AttemptLog: []*pawlv1.Attempt{{Attempt: 1, Outcome: pawlv1.Outcome_OUTCOME_FAILED, Error: &pawlv1.TaskError{Message: "boom", Type: "t",
-			Stack: "s"}}, {Attempt: 2}},
+		AttemptLog: []*pawlv1.Attempt{{Attempt: 1, Outcome: pawlv1.Outcome_OUTCOME_FAILED,
+			Error: &pawlv1.TaskError{Message: "boom", Type: "t",
+				Stack: "s"}}, {Attempt: 2}},
 		Unique: &pawlv1.Unique{Key: new("u"), States: []pawlv1.State{pawlv1.State_STATE_READY},
 			OnConflict: pawlv1.OnConflict_ON_CONFLICT_REPLACE},
 		Parent: &pawlv1.Parent{TaskId: "0", Result: []byte("r")},

@@ -49,11 +49,11 @@ func TestCallErrors(t *testing.T) {
 	for code, want := range map[codes.Code]pawltype.ErrorCode{
 		codes.InvalidArgument: pawltype.ErrInvalidArgument, codes.OutOfRange: pawltype.ErrInvalidArgument,
 		codes.Unimplemented: pawltype.ErrInvalidArgument, codes.Unauthenticated: pawltype.ErrUnauthenticated,
-		codes.PermissionDenied: pawltype.ErrPermissionDenied, codes.NotFound: pawltype.ErrNotFound, codes.AlreadyExists: pawltype.ErrConflict,
-		codes.FailedPrecondition: pawltype.ErrWrongState, codes.ResourceExhausted: pawltype.ErrRateLimited,
-		codes.Unavailable: pawltype.ErrUnavailable, codes.Canceled: pawltype.ErrUnavailable, codes.DeadlineExceeded: pawltype.ErrUnavailable,
-		codes.Aborted: pawltype.ErrUnavailable, codes.Internal: pawltype.ErrInternal, codes.DataLoss: pawltype.ErrInternal,
-		codes.Unknown: pawltype.ErrInternal,
+		codes.PermissionDenied: pawltype.ErrPermissionDenied, codes.NotFound: pawltype.ErrNotFound,
+		codes.AlreadyExists: pawltype.ErrConflict, codes.FailedPrecondition: pawltype.ErrWrongState,
+		codes.ResourceExhausted: pawltype.ErrRateLimited, codes.Unavailable: pawltype.ErrUnavailable,
+		codes.Canceled: pawltype.ErrUnavailable, codes.DeadlineExceeded: pawltype.ErrUnavailable, codes.Aborted: pawltype.ErrUnavailable,
+		codes.Internal: pawltype.ErrInternal, codes.DataLoss: pawltype.ErrInternal, codes.Unknown: pawltype.ErrInternal,
 	} {
 		if got := CallError(t.Context(), status.Error(code, "")); !errors.Is(got, want) {
 			t.Errorf("%s: got %v, want %v", code, got, want)

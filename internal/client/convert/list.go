@@ -60,7 +60,10 @@ func Pages[T any](read func(cursor string) (pawltype.Page[T], error)) iter.Seq2[
 				}
 			}
 			for _, m := range page.Missing { // of every page, if it is away for long
-				if !slices.ContainsFunc(missing, func(known pawltype.Missing) bool { return known.Node == m.Node && known.Shard == m.Shard }) {
+				if !slices.ContainsFunc(missing, func(known pawltype.Missing) bool {
+					return known.Node == m.Node &&
+						known.Shard == m.Shard
+				}) {
 					missing = append(missing, m)
 				}
 			}

@@ -189,8 +189,9 @@ func TestRepeatsLookTheSame(t *testing.T) {
 	}
 	// Two tasks of one request, and two follow-up tasks of one task, have different ciphertexts.
 	both := &server{}
-	m := &pawlv1.CreateGroupRequest{RequestId: new("g"), Tasks: []*pawlv1.TaskSpec{{Type: "a", Payload: secret}, {Type: "a", Payload: secret,
-		Then: []*pawlv1.TaskSpec{{Type: "a", Payload: secret}, {Type: "a", Payload: secret}}}}}
+	m := &pawlv1.CreateGroupRequest{RequestId: new("g"), Tasks: []*pawlv1.TaskSpec{{Type: "a", Payload: secret},
+		{Type: "a", Payload: secret,
+			Then: []*pawlv1.TaskSpec{{Type: "a", Payload: secret}, {Type: "a", Payload: secret}}}}}
 	if err := Over(both, ring(t, keyring.Config{}, "k1"), "team").Invoke(t.Context(), "/x", m, &pawlv1.CreateGroupResponse{}); err != nil {
 		t.Fatal(err)
 	}
@@ -277,10 +278,10 @@ func TestAnswersAreOpened(t *testing.T) {
 			&pawlv1.ClaimResponse{Tasks: []*pawlv1.ClaimedTask{{}, {Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs,
 				Checkpoint: check, Parent: &pawlv1.Parent{TaskId: "1", Result: secret, ContentType: "text/plain"}}}}},
 		"a schedule": {
-			&pawlv1.GetScheduleResponse{Schedule: &pawlv1.Schedule{Spec: &pawlv1.ScheduleSpec{Task: &pawlv1.TaskSpec{Type: "a", Queue: new("mail"),
-				Payload: payload, ContentType: sealedAs}}}},
-			&pawlv1.GetScheduleResponse{Schedule: &pawlv1.Schedule{Spec: &pawlv1.ScheduleSpec{Task: &pawlv1.TaskSpec{Type: "a", Queue: new("mail"),
-				Payload: secret, ContentType: "text/plain"}}}}},
+			&pawlv1.GetScheduleResponse{Schedule: &pawlv1.Schedule{Spec: &pawlv1.ScheduleSpec{Task: &pawlv1.TaskSpec{Type: "a",
+				Queue: new("mail"), Payload: payload, ContentType: sealedAs}}}},
+			&pawlv1.GetScheduleResponse{Schedule: &pawlv1.Schedule{Spec: &pawlv1.ScheduleSpec{Task: &pawlv1.TaskSpec{Type: "a",
+				Queue: new("mail"), Payload: secret, ContentType: "text/plain"}}}}},
 		"members": {
 			&pawlv1.ListGroupMembersResponse{Items: []*pawlv1.GroupMember{{TaskId: "1", Result: result, ResultContentType: sealedAs}}},
 			&pawlv1.ListGroupMembersResponse{Items: []*pawlv1.GroupMember{{TaskId: "1", Result: secret, ResultContentType: "text/plain"}}}},
@@ -303,9 +304,11 @@ func TestAnswersAreOpened(t *testing.T) {
 			t.Errorf("%s: %v, got %v, want %v", what, err, got, x.want)
 		}
 		other := x.want.ProtoReflect().New().Interface()
-		err := Over(sOfTask{s}, ring(t, keyring.Config{}, "k2"), "team").Invoke(t.Context(), "/x", &pawlv1.BeginOnceRequest{Key: "k"}, other)
-		if (err != nil) != (what == "a once key") || err == nil && !proto.Equal(other, x.answer) || err != nil && !strings.HasPrefix(err.Error(),
-			`pawl: result of once key "k": `) {
+		err := Over(sOfTask{s}, ring(t, keyring.Config{}, "k2"), "team").Invoke(t.Context(), "/x", &pawlv1.BeginOnceRequest{Key: "k"},
+			other)
+		if (err != nil) != (what == "a once key") || err == nil && !proto.Equal(other, x.answer) || err != nil &&
+			!strings.HasPrefix(err.Error(),
+				`pawl: result of once key "k": `) {
 			t.Errorf("%s: without the key: %v, got %v", what, err, other)
 		}
 	}
@@ -320,7 +323,8 @@ func TestPlainAnswersAreRefused(t *testing.T) {
 		says         string
 	}{
 		"a task": {
-			&pawlv1.GetTaskResponse{Task: &pawlv1.Task{Payload: secret, Result: secret, ResultContentType: "text/plain", Checkpoint: secret}},
+			&pawlv1.GetTaskResponse{Task: &pawlv1.Task{Payload: secret, Result: secret, ResultContentType: "text/plain",
+				Checkpoint: secret}},
 			&pawlv1.GetTaskResponse{Task: &pawlv1.Task{Payload: secret, ResultContentType: plainType}}, ""},
 		"a parent": {
 			&pawlv1.ClaimResponse{Tasks: []*pawlv1.ClaimedTask{{Parent: &pawlv1.Parent{Result: secret}}}},
@@ -349,8 +353,8 @@ func TestPlainAnswersAreRefused(t *testing.T) {
 		got := x.want.ProtoReflect().New().Interface()
 		only := ring(t, keyring.Config{OnlyEncrypted: true}, "k1")
 		err := Over(sOfTask{&server{answer: x.answer}}, only, "team").Invoke(t.Context(), "/x", &pawlv1.BeginOnceRequest{Key: "k"}, got)
-		if (err != nil) != (x.says != "") || err != nil && !strings.HasPrefix(err.Error(), x.says) || keyring.IsForged(err) != (err != nil) ||
-			!proto.Equal(got, x.want) {
+		if (err != nil) != (x.says != "") || err != nil && !strings.HasPrefix(err.Error(), x.says) ||
+			keyring.IsForged(err) != (err != nil) || !proto.Equal(got, x.want) {
 			t.Errorf("%s: %v, got %v, want %v", what, err, got, x.want)
 		}
 	}
@@ -497,18 +501,18 @@ func TestOpenClaimed(t *testing.T) {
 	}{
 		"plain":             {with(keys), &pawlv1.ClaimedTask{Payload: secret}, "", false, nil},
 		"plain, no keyring": {s, &pawlv1.ClaimedTask{Payload: secret, Checkpoint: secret}, "", false, nil},
-		"encrypted": {with(keys), &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs, Checkpoint: check}, "",
-			false, &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: secret, Checkpoint: secret}},
+		"encrypted": {with(keys), &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs, Checkpoint: check},
+			"", false, &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: secret, Checkpoint: secret}},
 		"a checkpoint that looks encrypted": {with(keys), &pawlv1.ClaimedTask{Type: "a", Checkpoint: wrap(own)}, "", false,
 			&pawlv1.ClaimedTask{Type: "a", Checkpoint: own}},
 		"one encrypted twice": {with(keys), &pawlv1.ClaimedTask{Type: "a", Checkpoint: wrap(check)}, "", false,
 			&pawlv1.ClaimedTask{Type: "a", Checkpoint: check}},
-		"a payload that looks encrypted": {with(keys), &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: alike, ContentType: sealedAs}, "",
-			false, &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: secret, ContentType: sealedAs}},
+		"a payload that looks encrypted": {with(keys), &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: alike, ContentType: sealedAs},
+			"", false, &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: secret, ContentType: sealedAs}},
 		"no keyring": {s, &pawlv1.ClaimedTask{Payload: payload, ContentType: sealedAs},
 			`payload: it is encrypted with key "k1", and the client has no keyring`, false, nil},
-		"no keyring for it": {s, &pawlv1.ClaimedTask{Checkpoint: check}, "checkpoint: it is encrypted, and the client has no keyring", false,
-			nil},
+		"no keyring for it": {s, &pawlv1.ClaimedTask{Checkpoint: check}, "checkpoint: it is encrypted, and the client has no keyring",
+			false, nil},
 		"another key": {with(ring(t, keyring.Config{}, "k2")), &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: payload,
 			ContentType: sealedAs}, `payload: it is encrypted with key "k1"`, false, nil},
 		"elsewhere": {with(keys), &pawlv1.ClaimedTask{Type: "a", Queue: "b", Payload: payload, ContentType: sealedAs},
@@ -516,13 +520,14 @@ func TestOpenClaimed(t *testing.T) {
 		"another checkpoint": {with(keys), &pawlv1.ClaimedTask{Type: "b", Checkpoint: check}, "checkpoint: ", true, nil},
 		"a broken checkpoint": {with(keys), &pawlv1.ClaimedTask{Type: "a", Checkpoint: check[:len(check)-2]},
 			"checkpoint: it does not have the format", true, nil},
-		"plain and refused": {with(ring(t, keyring.Config{OnlyEncrypted: true}, "k1")), &pawlv1.ClaimedTask{Payload: secret, ContentType: "b"},
-			"payload: it is not encrypted", true, &pawlv1.ClaimedTask{ContentType: plainType}},
+		"plain and refused": {with(ring(t, keyring.Config{OnlyEncrypted: true}, "k1")),
+			&pawlv1.ClaimedTask{Payload: secret, ContentType: "b"}, "payload: it is not encrypted", true,
+			&pawlv1.ClaimedTask{ContentType: plainType}},
 		"a plain checkpoint, refused": {with(ring(t, keyring.Config{OnlyEncrypted: true}, "k1")),
 			&pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: payload, ContentType: sealedAs, Checkpoint: secret},
 			"checkpoint: it is not encrypted", true, &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: secret}},
-		"nothing": {with(keys), &pawlv1.ClaimedTask{Type: "a", Queue: "mail", ContentType: sealedAs}, "payload: it does not have the format",
-			true, nil},
+		"nothing": {with(keys), &pawlv1.ClaimedTask{Type: "a", Queue: "mail", ContentType: sealedAs},
+			"payload: it does not have the format", true, nil},
 	} {
 		if x.plain == nil {
 			x.plain = proto.CloneOf(x.task)
@@ -550,8 +555,9 @@ func TestOtherKeyrings(t *testing.T) {
 		want    string
 		refused bool
 	}{
-		"plain":             {keyring.Config{}, &pawlv1.ClaimedTask{Payload: secret, ContentType: "b"}, `"secret" b`, false},
-		"plain and refused": {keyring.Config{OnlyEncrypted: true}, &pawlv1.ClaimedTask{Payload: secret, ContentType: "b"}, " " + plainType, true},
+		"plain": {keyring.Config{}, &pawlv1.ClaimedTask{Payload: secret, ContentType: "b"}, `"secret" b`, false},
+		"plain and refused": {keyring.Config{OnlyEncrypted: true}, &pawlv1.ClaimedTask{Payload: secret, ContentType: "b"},
+			" " + plainType, true},
 		"only encrypted": {keyring.Config{OnlyEncrypted: true}, &pawlv1.ClaimedTask{Type: "a", Queue: "mail", Payload: payload,
 			ContentType: sealedAs}, `"secret" `, false},
 		"moved": {keyring.Config{AcceptFrom: []string{"x", "mail", "y"}}, &pawlv1.ClaimedTask{Type: "a", Queue: "b", Payload: payload,

@@ -83,8 +83,8 @@ func text(e Ending) string {
 	case len(r.Acks) == 1 && r.Acks[0].TaskId == "1" && r.Acks[0].ClaimToken == "token":
 		return fmt.Sprintf("%s %s", r.Acks[0].Result, r.Acks[0].ContentType)
 	case len(r.Fails) == 1 && r.Fails[0].TaskId == "1" && r.Fails[0].ClaimToken == "token":
-		return fmt.Sprintf("%s in %s: %s", strings.TrimPrefix(r.Fails[0].Outcome.String(), "FAIL_OUTCOME_"), r.Fails[0].RetryIn.AsDuration(),
-			r.Fails[0].Error.Message)
+		return fmt.Sprintf("%s in %s: %s", strings.TrimPrefix(r.Fails[0].Outcome.String(), "FAIL_OUTCOME_"),
+			r.Fails[0].RetryIn.AsDuration(), r.Fails[0].Error.Message)
 	case len(r.Releases) == 1 && r.Releases[0].TaskId == "1" && r.Releases[0].ClaimToken == "token":
 		return fmt.Sprint("for ", r.Releases[0].Delay.AsDuration())
 	}
@@ -119,8 +119,8 @@ func calls(t *testing.T, s *server) Calls {
 // Endings of all kinds share one request, and each gets its own answer. If answers are missing, the client does not guess whose they are.
 func TestSettleAnswers(t *testing.T) {
 	of := func(id string) Claim { return Claim{TaskID: id, Token: id} }
-	endings := []Ending{Fail(of("1"), errors.New("x")), EndingOf(of("2"), nil, "", nil), Release(of("3"), 0), EndingOf(of("4"), nil, "", nil),
-		Release(of("5"), 0), Fail(of("6"), errors.New("x"))}
+	endings := []Ending{Fail(of("1"), errors.New("x")), EndingOf(of("2"), nil, "", nil), Release(of("3"), 0),
+		EndingOf(of("4"), nil, "", nil), Release(of("5"), 0), Fail(of("6"), errors.New("x"))}
 	said := func(ids ...string) (all []*pawlv1.Settled) {
 		for _, id := range ids {
 			all = append(all, &pawlv1.Settled{TaskId: id})

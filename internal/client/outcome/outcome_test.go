@@ -29,7 +29,8 @@ func TestOutcomes(t *testing.T) {
 		{wrap(&Directive{Outcome: pawltype.OutcomeDead, Err: errDriver}), pawltype.OutcomeDead, "import: driver: bad connection"},
 		{&Directive{Outcome: pawltype.OutcomeSnoozed, Delay: time.Minute}, pawltype.OutcomeSnoozed, "snoozed"},
 		{wrap(&UnknownType{Name: "mail"}), pawltype.OutcomeReleased, `import: pawl: no handler for type "mail"`},
-		{wrap(&Interruption{pawltype.ErrDraining, errDriver}), pawltype.OutcomeReleased, "import: pawl: worker draining: driver: bad connection"},
+		{wrap(&Interruption{pawltype.ErrDraining, errDriver}), pawltype.OutcomeReleased,
+			"import: pawl: worker draining: driver: bad connection"},
 	} {
 		text := ""
 		if x.err != nil {

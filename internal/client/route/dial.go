@@ -192,8 +192,8 @@ func (c *Config) target(addr string) (string, error) {
 		return "", convert.Invalid("addr", "%q is not host:port", addr)
 	}
 	if c.TLS == nil && !c.Plaintext && !loopback(host) {
-		return "", convert.Invalid("addr", "%q is not on this machine: add https:// or DialOptions.TLS, or DialOptions.Plaintext for a network "+
-			"that you trust", addr)
+		return "", convert.Invalid("addr", "%q is not on this machine: add https:// or DialOptions.TLS, or DialOptions.Plaintext "+
+			"for a network that you trust", addr)
 	}
 	return "dns:///" + net.JoinHostPort(host, port), nil
 }

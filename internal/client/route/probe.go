@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// While an answer is awaited and nothing is received, a connection is probed after firstCheck to twice that, and then less and less often,
-	// down to every maxCheck.
+	// While an answer is awaited and nothing is received, a connection is probed after firstCheck to twice that, and
+	// then less and less often, down to every maxCheck.
 	firstCheck = 500 * time.Millisecond
 	maxCheck   = 4 * time.Second
 	// probeTimeout is how long a node may send nothing at all while it is probed.
@@ -35,7 +35,8 @@ type conn struct {
 // open returns a connection to a target. It connects with the first call.
 func (c *Config) open(target string, opts ...grpc.DialOption) (*conn, error) {
 	p := newProber()
-	opts = append(append([]grpc.DialOption{grpc.WithTransportCredentials(probedCredentials{c.credentials(), p})}, c.grpcOptions()...), opts...)
+	opts = append(append([]grpc.DialOption{grpc.WithTransportCredentials(probedCredentials{c.credentials(), p})}, c.grpcOptions()...),
+		opts...)
 	cc, err := grpc.NewClient(target, opts...)
 	p.conn = cc
 	return &conn{cc, p}, err

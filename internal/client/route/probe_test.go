@@ -219,7 +219,8 @@ func TestStreamOfNodeThatHangs(t *testing.T) {
 	withHangingNode(t, func(h *hangingNode) {
 		for n := range time.Duration(8) {
 			s, broken := h.stream()
-			// Not together with a ping of gRPC, every 10 s: an answer to it that arrives after the message was sent counts as one to the message.
+			// Not together with a ping of gRPC, every 10 s: an answer to it that arrives after the message was sent
+			// counts as one to the message.
 			idle := time.Minute + time.Second + n*firstCheck
 			time.Sleep(idle)
 			h.hangs.Load().Store(true)

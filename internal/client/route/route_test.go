@@ -19,15 +19,18 @@ func TestAdvertisedAddresses(t *testing.T) {
 		cfg  Config
 		ok   bool
 	}{
-		{"10.0.0.1:7295", Config{}, false}, {"10.0.0.1:7295", Config{Plaintext: true}, true}, {"10.0.0.1:7295", Config{TLS: &tls.Config{}}, true},
+		{"10.0.0.1:7295", Config{}, false}, {"10.0.0.1:7295", Config{Plaintext: true}, true}, {"10.0.0.1:7295", Config{TLS: &tls.Config{}},
+			true},
 		{"127.0.0.1:7295", Config{}, true}, {"[::1]:7295", Config{}, true}, {"localhost.evil.com:7295", Config{}, false},
-		{"unix:/x:1", Config{TLS: &tls.Config{}}, false}, {"n1", Config{TLS: &tls.Config{}}, false}, {":7295", Config{TLS: &tls.Config{}}, false},
-		{"n1:0", Config{TLS: &tls.Config{}}, false}, {"n1:http", Config{TLS: &tls.Config{}}, false}, {"[::]:1", Config{}, false},
+		{"unix:/x:1", Config{TLS: &tls.Config{}}, false}, {"n1", Config{TLS: &tls.Config{}}, false},
+		{":7295", Config{TLS: &tls.Config{}}, false}, {"n1:0", Config{TLS: &tls.Config{}}, false}, {"n1:http", Config{TLS: &tls.Config{}},
+			false}, {"[::]:1", Config{}, false},
 		{"user@n1:1", Config{TLS: &tls.Config{}}, false}, {"n1:70000", Config{TLS: &tls.Config{}}, false},
 		{"a-z.A_Z:1", Config{TLS: &tls.Config{}}, true}, {"n{1:1", Config{TLS: &tls.Config{}}, false}, {"n[:1", Config{TLS: &tls.Config{}},
 			false}, {"n@:1", Config{TLS: &tls.Config{}}, false},
-		{"n`:1", Config{TLS: &tls.Config{}}, false}, {"n/1:1", Config{TLS: &tls.Config{}}, false}, {"09:65535", Config{TLS: &tls.Config{}}, true},
-		{"ö:1", Config{TLS: &tls.Config{}}, false}, {strings.Repeat("n", 298) + ":1", Config{TLS: &tls.Config{}}, true},
+		{"n`:1", Config{TLS: &tls.Config{}}, false}, {"n/1:1", Config{TLS: &tls.Config{}}, false},
+		{"09:65535", Config{TLS: &tls.Config{}}, true}, {"ö:1", Config{TLS: &tls.Config{}}, false}, {strings.Repeat("n", 298) + ":1",
+			Config{TLS: &tls.Config{}}, true},
 		{strings.Repeat("n", 299) + ":1", Config{TLS: &tls.Config{}}, false},
 	} {
 		conn, err := x.cfg.connectTo(x.addr)

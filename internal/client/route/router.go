@@ -360,7 +360,8 @@ func (d *Router) dialNode(ctx context.Context, name, addr, cluster string) (*cha
 	}
 	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
 	defer cancel()
-	is, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: pawlv1.NodeService(cluster, name)})
+	is, err := grpc_health_v1.NewHealthClient(conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{
+		Service: pawlv1.NodeService(cluster, name)})
 	switch {
 	case status.Code(err) == codes.NotFound:
 		err = fmt.Errorf("another server answers there, not node %q of cluster %q", name, cluster)

@@ -97,8 +97,8 @@ func TestTopology(t *testing.T) {
 		if len(c.spread) > 0 {
 			said += fmt.Sprintln("spread:", slices.Sorted(maps.Keys(c.spread)))
 		}
-		return said + fmt.Sprintf("here %q, queues %v, leaders %v, cluster %q at version %d, addresses %v\n", c.defaultNode, c.queues, c.leaders,
-			c.cluster, c.version, c.addrs)
+		return said + fmt.Sprintf("here %q, queues %v, leaders %v, cluster %q at version %d, addresses %v\n", c.defaultNode,
+			c.queues, c.leaders, c.cluster, c.version, c.addrs)
 	})
 }
 
@@ -184,7 +184,8 @@ func TestDestinations(t *testing.T) {
 		"the heaviest first":  {&pawlv1.ClaimRequest{Queues: shares(7, 3)}, Destination{queue: "a"}},
 		"the heaviest second": {&pawlv1.ClaimRequest{Queues: shares(3, 7, 5)}, Destination{queue: "b"}},
 		"acks":                {&pawlv1.SettleRequest{Acks: []*pawlv1.AckRequest{{TaskId: id}}, Fails: []*pawlv1.FailRequest{{}}}, own},
-		"fails":               {&pawlv1.SettleRequest{Fails: []*pawlv1.FailRequest{{TaskId: id}}, Releases: []*pawlv1.ReleaseRequest{{}}}, own},
+		"fails": {&pawlv1.SettleRequest{Fails: []*pawlv1.FailRequest{{TaskId: id}}, Releases: []*pawlv1.ReleaseRequest{{}}},
+			own},
 		"releases": {&pawlv1.SettleRequest{Releases: []*pawlv1.ReleaseRequest{{TaskId: id}}, Extends: []*pawlv1.ExtendRequest{{}}},
 			own},
 		"extends":         {&pawlv1.SettleRequest{Extends: []*pawlv1.ExtendRequest{{TaskId: id}}}, own},

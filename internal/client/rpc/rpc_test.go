@@ -54,8 +54,10 @@ func TestCall(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c, calls, began := NewCaller(nil, x.retryFor), 0, time.Now()
 			got, err := Call(t.Context(), c, x.repeat, answers(&calls, x.errs...), 6)
-			if took := time.Since(began); !errors.Is(err, x.want) || err == nil && got != 7 || calls != x.calls || took < x.least || took > x.most {
-				t.Errorf("%s: %v after %d calls and %s, want %v after %d and %s to %s", what, err, calls, took, x.want, x.calls, x.least, x.most)
+			if took := time.Since(began); !errors.Is(err, x.want) || err == nil && got != 7 || calls != x.calls ||
+				took < x.least || took > x.most {
+				t.Errorf("%s: %v after %d calls and %s, want %v after %d and %s to %s", what, err, calls, took, x.want,
+					x.calls, x.least, x.most)
 			}
 		})
 	}

@@ -81,7 +81,8 @@ func check(s *pawlv1.TaskSpec) error {
 	}
 	if len(s.GetPayload()) > rpc.MaxMessage-convert.MaxTaskOverhead {
 		return &pawltype.Error{Code: pawltype.ErrPayloadTooLarge, Field: "payload",
-			Message: fmt.Sprintf("payload of type %q: %d bytes exceed the message limit of %d", s.GetType(), len(s.GetPayload()), rpc.MaxMessage)}
+			Message: fmt.Sprintf("payload of type %q: %d bytes exceed the message limit of %d", s.GetType(), len(s.GetPayload()),
+				rpc.MaxMessage)}
 	}
 	for _, f := range [...]struct{ name, value string }{
 		{"type", s.Type}, {"content_type", s.ContentType}, {"queue", s.GetQueue()}, {"idempotency_key", s.GetIdempotencyKey()},

@@ -49,7 +49,8 @@ func TestOf(t *testing.T) {
 		{bytes{"raw", []byte("{")}, `raw { "text/plain" in +given of `},
 	} {
 		s, err := Of(x.args, []Set{queue})
-		if got := fmt.Sprintf("%s %s %q in %s of %s", s.GetType(), s.GetPayload(), s.GetContentType(), s.GetQueue(), s.GetKey()); err != nil ||
+		if got := fmt.Sprintf("%s %s %q in %s of %s", s.GetType(), s.GetPayload(), s.GetContentType(), s.GetQueue(),
+			s.GetKey()); err != nil ||
 			got != x.want {
 			t.Errorf("%#v: got %s, %v, want %s", x.args, got, err, x.want)
 		}
@@ -93,7 +94,8 @@ func TestRefusals(t *testing.T) {
 		"headers":         func(s *pawlv1.TaskSpec) { s.Headers = many("name", bad) },
 		"headers ":        func(s *pawlv1.TaskSpec) { s.Headers = many(bad, "value") },
 	} {
-		if _, err := Of(mail{}, []Set{set(change)}); !errors.Is(err, pawltype.ErrInvalidArgument) || fieldOf(err) != strings.TrimSpace(field) {
+		if _, err := Of(mail{}, []Set{set(change)}); !errors.Is(err, pawltype.ErrInvalidArgument) ||
+			fieldOf(err) != strings.TrimSpace(field) {
 			t.Errorf("%s: got %v, want invalid_argument for this field", field, err)
 		}
 	}

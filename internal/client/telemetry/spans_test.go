@@ -101,8 +101,10 @@ func (r *rig) recorded() string {
 				}
 			case metricdata.Histogram[float64]:
 				for _, p := range data.DataPoints {
-					figures = append(figures, fmt.Sprintf("%s [%s] %d, %.0f s\n", m.Name, attributes(p.Attributes.ToSlice()), p.Count, p.Sum))
-					if want := []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10}; !slices.Equal(p.Bounds, want) {
+					figures = append(figures, fmt.Sprintf("%s [%s] %d, %.0f s\n", m.Name, attributes(p.Attributes.ToSlice()), p.Count,
+						p.Sum))
+					if want := []float64{0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10}; !slices.Equal(p.Bounds,
+						want) {
 						r.Errorf("%s has the buckets %v, want %v", m.Name, p.Bounds, want)
 					}
 				}
@@ -244,7 +246,8 @@ messaging.client.operation.duration [destination.name=mail] 1, 3600 s
 		"claims": {false, func(r *rig) {
 			mail, two := []*pawlv1.QueueShare{{Queue: "mail"}}, []*pawlv1.QueueShare{{Queue: "mail"}, {Queue: "b"}}
 			r.Claimed(r.outer, mail, ago, nil, nil)
-			r.Claimed(r.outer, mail, ago, []*pawlv1.ClaimedTask{{Headers: headersOf(origin(3))}, {Headers: map[string]string{"a": "b"}}, {}}, nil)
+			r.Claimed(r.outer, mail, ago, []*pawlv1.ClaimedTask{{Headers: headersOf(origin(3))}, {Headers: map[string]string{"a": "b"}},
+				{}}, nil)
 			r.Claimed(r.outer, two, ago, []*pawlv1.ClaimedTask{{}}, nil)
 			r.Claimed(r.outer, mail, ago, nil, refused)
 		}, `claim mail [batch.message_count=3 destination.name=mail] Unset  in 09 link 03

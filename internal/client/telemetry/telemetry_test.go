@@ -104,7 +104,8 @@ func TestServerAttrs(t *testing.T) {
 		"localhost": "server.address=localhost server.port=7295", "localhost:80": "server.address=localhost server.port=80",
 		"https://mail.example:443": "server.address=mail.example server.port=443", "[::1]:80": "server.address=::1 server.port=80",
 		"[::1]": "server.address=::1 server.port=7295", "mail.example:https": "server.address=mail.example",
-		"unix:///run/pawl.sock": "server.address=/run/pawl.sock", "unix:pawl.sock": "server.address=pawl.sock", "n1:7295,n2:7295": "", "": "",
+		"unix:///run/pawl.sock": "server.address=/run/pawl.sock", "unix:pawl.sock": "server.address=pawl.sock", "n1:7295,n2:7295": "",
+		"": "",
 	} {
 		var words []string
 		for _, a := range Server(route.Address(addr)) {

@@ -205,7 +205,8 @@ func TestRunsEnd(t *testing.T) {
 			s := b.streams[0]
 			if took := time.Since(began) - begins; err != nil || took != x.took || s.endings() != x.told || strings.Contains(w.out.String(),
 				"call Settle") != x.calls {
-				t.Errorf("%s: %v after %s, sent %q, want %s, %q, in a call %v: %s", what, err, took, s.endings(), x.took, x.told, x.calls, &w.out)
+				t.Errorf("%s: %v after %s, sent %q, want %s, %q, in a call %v: %s", what, err, took, s.endings(), x.took,
+					x.told, x.calls, &w.out)
 			}
 			if quiet := s.last().GetQuiet(); !quiet || !s.closed || len(b.streams) != 1 || len(w.run.claims) > 0 {
 				t.Errorf("%s: %d streams, the last is closed = %v with quiet = %v, %d claims are left", what, len(b.streams), s.closed,
@@ -338,8 +339,9 @@ func TestLink(t *testing.T) {
 			if !errors.Is(err, x.want) || x.forLong == 0 && len(b.streams) != len(x.streams) {
 				t.Errorf("%s: %v after %d streams, want %v after %d", what, err, len(b.streams), x.want, len(x.streams))
 			}
-			if took := time.Since(began); x.forLong > 0 && (took < x.forLong || took > x.forLong+6*time.Second || !strings.Contains(err.Error(),
-				"refused for 1m")) {
+			if took := time.Since(began); x.forLong > 0 && (took < x.forLong || took > x.forLong+6*time.Second ||
+				!strings.Contains(err.Error(),
+					"refused for 1m")) {
 				t.Errorf("%s: %v after %s, want %s", what, err, took, x.forLong)
 			}
 			for _, line := range []string{"work stream broke", "the broker rejects the worker's credentials"} {
@@ -453,7 +455,8 @@ func TestStreamsAreRenewed(t *testing.T) {
 				if lasted := b.streams[i+1].opened.Sub(s.opened); lasted < least || lasted > least+least/4+2*time.Second {
 					t.Errorf("%s: stream %d lasted %s, want at least %s and at most a quarter more", what, i, lasted, least)
 				}
-				if broke := strings.HasPrefix(what, "breaks"); !broke && (!s.closed || !s.last().GetQuiet()) || what == "breaks before" && s.closed {
+				if broke := strings.HasPrefix(what, "breaks"); !broke && (!s.closed || !s.last().GetQuiet()) || what == "breaks before" &&
+					s.closed {
 					t.Errorf("%s: stream %d is closed = %v, its last frame is %v", what, i, s.closed, s.last())
 				}
 			}

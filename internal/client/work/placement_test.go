@@ -121,7 +121,8 @@ func TestStreamsMove(t *testing.T) {
 			case <-time.After(time.Hour):
 			}
 			if took := time.Since(began); x.router.asked != x.questions || took < x.least || took > x.most+time.Second {
-				t.Errorf("%s: the stream moved after %d checks and %s, want %d and %s to %s", what, x.router.asked, took, x.questions, x.least, x.most)
+				t.Errorf("%s: the stream moved after %d checks and %s, want %d and %s to %s", what, x.router.asked, took,
+					x.questions, x.least, x.most)
 			}
 			cancel()
 			background.Wait()

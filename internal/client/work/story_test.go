@@ -162,7 +162,9 @@ func (w *world) start(a args) {
 	caller := rpc.NewCaller(w, -1)
 	w.held = map[string]*heldClaim{}
 	w.run = NewRun(w.Context(), Config{Caller: caller, Calls: lease.NewCalls(caller, tel), Telemetry: tel, Log: log,
-		Hello: &pawlv1.WorkHello{}, Name: "w", Concurrency: a.number("slots"), NewJob: func(*pawlv1.ClaimedTask, lease.Holder) Job { return w }})
+		Hello: &pawlv1.WorkHello{}, Name: "w", Concurrency: a.number("slots"), NewJob: func(*pawlv1.ClaimedTask, lease.Holder) Job {
+			return w
+		}})
 }
 
 // counted generates sequential span ids.
@@ -363,7 +365,8 @@ func frameText(f *pawlv1.WorkRequest) string {
 		each = append(each, "ack "+x.ClaimToken)
 	}
 	for _, x := range f.GetSettle().GetFails() {
-		each = append(each, fmt.Sprintf("fail %s %s: %s", x.ClaimToken, strings.TrimPrefix(x.Outcome.String(), "FAIL_OUTCOME_"), x.Error.Message))
+		each = append(each, fmt.Sprintf("fail %s %s: %s", x.ClaimToken, strings.TrimPrefix(x.Outcome.String(), "FAIL_OUTCOME_"),
+			x.Error.Message))
 	}
 	for _, x := range f.GetSettle().GetReleases() {
 		each = append(each, fmt.Sprintf("release %s for %s", x.ClaimToken, x.Delay.AsDuration()))
@@ -373,7 +376,8 @@ func frameText(f *pawlv1.WorkRequest) string {
 	}
 	if slices.Sort(each); len(each) > 9 {
 		s := f.Settle
-		each = []string{fmt.Sprintf("%d acks, %d fails, %d releases, %d extends", len(s.Acks), len(s.Fails), len(s.Releases), len(s.Extends))}
+		each = []string{fmt.Sprintf("%d acks, %d fails, %d releases, %d extends", len(s.Acks), len(s.Fails),
+			len(s.Releases), len(s.Extends))}
 	}
 	return "frame: " + strings.Join(append(said, each...), "; ") + "\n"
 }

@@ -82,8 +82,8 @@ func OnTask(r *engine.Round, by task.Author, action task.Action, ns string, id t
 	after, _ := factsOf(r, ns, id, action)
 	was, is := audit.Changed(before, after)
 	if was != nil || is != nil {
-		Record(r, audit.Entry{By: by, Action: action, Namespace: ns, Target: task.Target{Kind: task.OnTask, Name: id.String()}, Queue: queue,
-			Before: was, After: is})
+		Record(r, audit.Entry{By: by, Action: action, Namespace: ns, Target: task.Target{Kind: task.OnTask, Name: id.String()},
+			Queue: queue, Before: was, After: is})
 	}
 	return nil
 }

@@ -40,7 +40,8 @@ func (h *host) SetDeadline(typ string, _, at store.Time) {
 func newHost() *host {
 	rule := task.Breaker{FailureRate: 50, MinAttempts: 2, Window: time.Minute, Hold: time.Minute, Probes: 2}
 	rule.Fill()
-	return &host{now: store.TimeOf(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)), rule: rule, mayHave: true, deadlines: map[string]store.Time{}}
+	return &host{now: store.TimeOf(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)), rule: rule, mayHave: true,
+		deadlines: map[string]store.Time{}}
 }
 
 // judge reports outcomes of attempts: f failed, s succeeded.

@@ -20,8 +20,9 @@ import (
 // differences, at most 100.
 func Namespace(from store.Reader, ns string, policies []engine.Policy) []string {
 	c := &checker{rows: from, ns: ns, tasks: map[task.ID]*schema.Exec{}, want: map[string][]byte{}, counts: map[string]*schema.Counts{},
-		lanes: map[string]*laneCheck{}, stale: map[string]schema.LaneRow{}, swept: map[string]bool{}, counted: map[string]map[task.ID]bool{},
-		uniques: map[string]schema.UniqueRow{}, orders: map[keyName][]task.ID{}, zones: zonemap.Read(from, ns), shared: map[sharedDeadline]bool{}}
+		lanes: map[string]*laneCheck{}, stale: map[string]schema.LaneRow{}, swept: map[string]bool{},
+		counted: map[string]map[task.ID]bool{}, uniques: map[string]schema.UniqueRow{}, orders: map[keyName][]task.ID{},
+		zones: zonemap.Read(from, ns), shared: map[sharedDeadline]bool{}}
 	c.readTasks()
 	for i := range policies {
 		if check := policies[i].Check; check != nil {

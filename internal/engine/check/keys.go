@@ -48,7 +48,8 @@ func (c *checker) checkParts() {
 	c.Scan(schema.TableAttempt, func(k, v []byte) {
 		id, fence := task.ID(k[len(k)-24:len(k)-8]), binary.BigEndian.Uint64(k[len(k)-8:])
 		x := c.tasks[id]
-		if _, err := schema.DecodeAttempt(fence, v); err != nil || x == nil || fence > x.Fence || fence == x.Fence && x.State == task.Claimed {
+		if _, err := schema.DecodeAttempt(fence, v); err != nil || x == nil || fence > x.Fence || fence == x.Fence &&
+			x.State == task.Claimed {
 			c.Find("attempt %d of task %s is orphaned (%v)", fence, id, err)
 		}
 	})

@@ -81,8 +81,8 @@ func whyEnded(id task.ID, x *schema.Exec, last *schema.Attempt) Reason {
 }
 
 func whyNotDue(id task.ID, x *schema.Exec, last *schema.Attempt, most int) Reason {
-	r := Reason{Code: task.WhyNotDue, Until: x.RunAt, Cause: "delay", Change: fmt.Sprintf("wait until %s, or run it now: %s", Clock(x.RunAt),
-		taskCommand("run-now", id))}
+	r := Reason{Code: task.WhyNotDue, Until: x.RunAt, Cause: "delay", Change: fmt.Sprintf("wait until %s, or run it now: %s",
+		Clock(x.RunAt), taskCommand("run-now", id))}
 	switch {
 	case last == nil || last.Then != x.State || last.Outcome == task.OutcomeSnoozed && last.NextRunAt != x.RunAt:
 		r.Detail = fmt.Sprintf("it is scheduled for %s", Clock(x.RunAt))
@@ -199,7 +199,8 @@ func whyQueueFull(queue string, c *task.QueueConfig, most, claimed int64, runnin
 	}
 	r.Detail += fmt.Sprintf(" in this shard, whose share of its limit of %d is %d now", c.Settings.MaxRunning, most)
 	if claimed == 0 {
-		r.Change = "wait until other shards have given up some of theirs, or raise the limit: " + queueCommand("set", queue, "--max-running N")
+		r.Change = "wait until other shards have given up some of theirs, or raise the limit: " + queueCommand("set",
+			queue, "--max-running N")
 	}
 	return r
 }
@@ -214,8 +215,8 @@ func whyNamespaceFull(s task.Space) Reason {
 func whyQueueRate(queue string, c *task.QueueConfig, until, now store.Time) Reason {
 	rate := c.Settings.Rate
 	return Reason{Code: task.WhyQueueRate, Rate: rate, Until: until,
-		Detail: fmt.Sprintf("queue %q has used up its rate limit of %s%s; the next token comes at %s, in %s", queue, RateText(rate), share(c),
-			Clock(until), until.Sub(now)),
+		Detail: fmt.Sprintf("queue %q has used up its rate limit of %s%s; the next token comes at %s, in %s", queue,
+			RateText(rate), share(c), Clock(until), until.Sub(now)),
 		Change: fmt.Sprintf("wait until %s, or raise the rate: %s", Clock(until), queueCommand("set", queue, "--rate N/PERIOD"))}
 }
 
@@ -228,8 +229,8 @@ func whyKeyFull(queue, key string, most, claimed int, running []Runner) Reason {
 
 func whyKeyRate(queue, key string, rate task.Rate, until, now store.Time) Reason {
 	return Reason{Code: task.WhyKeyRate, Key: key, Rate: rate, Until: until,
-		Detail: fmt.Sprintf("key %q of queue %q has used up its rate limit of %s; the next token comes at %s, in %s", key, queue, RateText(rate),
-			Clock(until), until.Sub(now)),
+		Detail: fmt.Sprintf("key %q of queue %q has used up its rate limit of %s; the next token comes at %s, in %s", key,
+			queue, RateText(rate), Clock(until), until.Sub(now)),
 		Change: fmt.Sprintf("wait until %s, or raise the rate: %s", Clock(until), queueCommand("set", queue, "--for-key="+key,
 			"--rate N/PERIOD"))}
 }

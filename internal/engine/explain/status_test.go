@@ -29,12 +29,13 @@ func TestNewDeadAreCountedUpToABound(t *testing.T) {
 		most int64
 		want int64
 		more bool
-	}{{time.Hour, 10, 3, false}, {time.Hour, 3, 3, false}, {time.Hour, 2, 2, true}, {90 * time.Second, 10, 1, false}, {2 * time.Minute, 10, 2,
-		false}, {0, 10, 0, false}} {
+	}{{time.Hour, 10, 3, false}, {time.Hour, 3, 3, false}, {time.Hour, 2, 2, true}, {90 * time.Second, 10, 1, false},
+		{2 * time.Minute, 10, 2,
+			false}, {0, 10, 0, false}} {
 		q := &QueueStatus{Namespace: "default", Queue: "mail"}
 		if q.countNewDead(tx, now.Add(-c.back), c.most); q.NewDead != c.want || q.MoreNewDead != c.more {
-			t.Errorf("dead letters of the last %v, at most %d: %d (more: %v), want %d (%v)", c.back, c.most, q.NewDead, q.MoreNewDead, c.want,
-				c.more)
+			t.Errorf("dead letters of the last %v, at most %d: %d (more: %v), want %d (%v)", c.back, c.most, q.NewDead,
+				q.MoreNewDead, c.want, c.more)
 		}
 	}
 }

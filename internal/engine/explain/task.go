@@ -93,8 +93,8 @@ func Task(r *engine.Round, ns string, id task.ID, workers func(queue string) Wor
 		blocks(e)
 	}
 	if len(e.reasons) == 0 {
-		e.add(Reason{Code: task.WhyNext, Detail: fmt.Sprintf("nothing holds it back: the next claim for queue %q and type %q gets it", x.Queue,
-			x.Type),
+		e.add(Reason{Code: task.WhyNext, Detail: fmt.Sprintf("nothing holds it back: the next claim for queue %q and type %q gets it",
+			x.Queue, x.Type),
 			Change: "wait for a worker with a free slot"})
 	}
 	out.Reasons = e.reasons
@@ -194,7 +194,8 @@ func (e *explainer) keyPaused() {
 
 func (e *explainer) queueFull() {
 	if e.at.InLane() && e.q.Counts().Claimed >= e.q.MaxRunning() {
-		e.add(whyQueueFull(e.x.Queue, e.config, e.q.MaxRunning(), e.q.Counts().Claimed, runnersOf(e.r, e.ns, e.r.ClaimedTasks(e.q, maxLooked))))
+		e.add(whyQueueFull(e.x.Queue, e.config, e.q.MaxRunning(), e.q.Counts().Claimed,
+			runnersOf(e.r, e.ns, e.r.ClaimedTasks(e.q, maxLooked))))
 	}
 }
 

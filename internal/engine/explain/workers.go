@@ -184,7 +184,8 @@ func (o *workersOf) whyBusy() Reason {
 	detail := fmt.Sprintf("%s %s %s, but %s free", humanize.Count(n, "worker"), humanize.One(n, "handles", "handle"), o.what(),
 		humanize.One(n, "it is not", "none of them is"))
 	if g.Connected > 0 {
-		detail += fmt.Sprintf(": %d of %s %s in use", g.Busy, humanize.Count(int64(g.Slots), "slot"), humanize.One(int64(g.Busy), "is", "are"))
+		detail += fmt.Sprintf(": %d of %s %s in use", g.Busy, humanize.Count(int64(g.Slots), "slot"),
+			humanize.One(int64(g.Busy), "is", "are"))
 	}
 	if g.Callers > 0 {
 		detail += fmt.Sprintf("; %d of them %s by single calls", g.Callers, humanize.One(int64(g.Callers), "claims", "claim"))
@@ -205,11 +206,12 @@ func (t *Workers) whyUnknown(o *workersOf, claimed int64) Reason {
 	r := Reason{Code: task.WhyWorkersUnknown, Change: fmt.Sprintf("start a worker for queue %q, unless there is one", o.queue)}
 	switch n := claimed - t.Workers.Held; {
 	case o.unlisted > 0:
-		r.Detail = fmt.Sprintf("it is not known whether a worker handles %s: %s %s the queue, with too many different sets of types to list",
+		r.Detail = fmt.Sprintf("it is not known whether a worker handles %s: %s %s the queue, with too many different sets of "+
+			"types to list",
 			o.what(), humanize.Count(int64(o.unlisted), "worker"), humanize.One(int64(o.unlisted), "serves", "serve"))
 	case len(t.Workers.Silent) > 0:
-		r.Detail = fmt.Sprintf("it is not known whether a worker handles %s: %s did not answer, and no worker at the other nodes does", o.what(),
-			nodesText(t.Workers.Silent))
+		r.Detail = fmt.Sprintf("it is not known whether a worker handles %s: %s did not answer, and no worker at the other nodes does",
+			o.what(), nodesText(t.Workers.Silent))
 		r.Change = "check the nodes: pawl cluster status"
 	default:
 		r.Detail = fmt.Sprintf("no worker is known to serve queue %q, but %s of it %s: whoever holds %s may claim more, or may be gone",

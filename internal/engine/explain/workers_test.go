@@ -30,7 +30,8 @@ func randomTakers(r *rand.Rand, now store.Time) *Workers {
 		t.Workers.Away = []string{"n3"}
 	}
 	for range r.IntN(3) {
-		g := task.WorkerGroup{Types: some("x", "y"), Untold: r.IntN(5) == 0, Connected: few(), Callers: few(), Quiet: few(), Draining: few()}
+		g := task.WorkerGroup{Types: some("x", "y"), Untold: r.IntN(5) == 0, Connected: few(), Callers: few(),
+			Quiet: few(), Draining: few()}
 		if g.Quiet > 0 {
 			g.QuietID, g.Named = "Q", []string{"a", ""}[r.IntN(2)]
 		}

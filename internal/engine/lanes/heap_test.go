@@ -51,7 +51,9 @@ func TestRanking(t *testing.T) {
 		}
 		most := somewhere()
 		h.walk(func(o order) bool { return !most.before(o) }, func(i *item) { upTo = append(upTo, i) })
-		if want := slices.IndexFunc(append(all, &item{at: order{rank: 9}}), func(i *item) bool { return most.before(i.at) }); len(upTo) != want {
+		if want := slices.IndexFunc(append(all, &item{at: order{rank: 9}}), func(i *item) bool {
+			return most.before(i.at)
+		}); len(upTo) != want {
 			t.Fatalf("step %d: a walk visited %d elements, want %d", step, len(upTo), want)
 		}
 	}

@@ -49,8 +49,8 @@ func (r *Round) Enter(s *Set, id task.ID, x *schema.Exec) {
 	if l == nil {
 		l = &Lane{LaneName: name, scan: x.Seq}
 		l.insert(schema.ReadyTask{Seq: x.Seq, ID: id, ReadyAt: x.ReadyAt})
-		// The first task of a key's new lane is stored in the row of the lane instead of a row of its own. With many keys that have a task or two
-		// each, that halves the cost of waiting.
+		// The first task of a key's new lane is stored in the row of the lane instead of a row of its own. With many
+		// keys that have a task or two each, that halves the cost of waiting.
 		inRow := name.Key != ""
 		if inRow {
 			l.inRow = l.head[0]

@@ -293,7 +293,8 @@ func (w *listed) comparePositions(r *Round) {
 			return x.Key == t.Key && x.Priority == t.Priority && x.Type != t.Type && x.Seq < t.Seq && w.inOrder(x) && p.takes(x.Type)
 		})
 		if gotSame, gotAll, more := p.TasksBefore(); gotSame != same || gotAll != all || more {
-			w.t.Errorf("%+v has %d tasks of its type and %d in total before it (more: %t), want %d and %d", t, gotSame, gotAll, more, same, all)
+			w.t.Errorf("%+v has %d tasks of its type and %d in total before it (more: %t), want %d and %d", t, gotSame,
+				gotAll, more, same, all)
 		}
 		firsts := map[string]uint64{} // of the keys of its priority
 		for _, o := range w.tasks {

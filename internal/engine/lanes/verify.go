@@ -55,7 +55,8 @@ func (s *Set) VerifyTypes(again *Set, watched bool) error {
 		}
 	}
 	if n != len(s.byName) || len(s.trials) != len(again.trials) {
-		return fmt.Errorf("%d of %d lanes lie among their types; %d trials, by the rows %d", n, len(s.byName), len(s.trials), len(again.trials))
+		return fmt.Errorf("%d of %d lanes lie among their types; %d trials, by the rows %d", n, len(s.byName),
+			len(s.trials), len(again.trials))
 	}
 	return nil
 }
@@ -85,8 +86,8 @@ func (s *Set) Dump() string {
 	fmt.Fprintf(&b, "  account %d opened %d held %v\n", s.period, s.opened, s.held)
 	for _, key := range slices.Sorted(maps.Keys(s.flows)) {
 		f := s.flows[key]
-		fmt.Fprintf(&b, "  flow %q %v %d %v %d %d %d %v %v %d %v\n", key, f.weight, f.lanes, f.place, f.Held, f.Use.Count(), f.Running, f.used,
-			f.at, f.period, f.rank)
+		fmt.Fprintf(&b, "  flow %q %v %d %v %d %d %d %v %v %d %v\n", key, f.weight, f.lanes, f.place, f.Held, f.Use.Count(), f.Running,
+			f.used, f.at, f.period, f.rank)
 	}
 	for _, ln := range slices.SortedFunc(maps.Keys(s.byName), func(a, b schema.LaneName) int {
 		return strings.Compare(fmt.Sprint(a), fmt.Sprint(b))
@@ -177,7 +178,8 @@ func (c comparison) cold(reading bool) error {
 				}
 				tasks += int64(it.of.count)
 			}
-			if tasks != t.tasks || t.held != s.held[typ] || t.held != (t.place < 0) || t.start != 0 || t.lanes.Len() == 0 || !heapOK(&t.lanes) {
+			if tasks != t.tasks || t.held != s.held[typ] || t.held != (t.place < 0) || t.start != 0 || t.lanes.Len() == 0 ||
+				!heapOK(&t.lanes) {
 				return fmt.Errorf("cold type %+v is not as its %d lanes of %d tasks are; held: %t", t, t.lanes.Len(), tasks, s.held[typ])
 			}
 		}

@@ -21,7 +21,8 @@ func (m *Orders) Verify(from store.Reader) error {
 				next = append(next, place{order, id})
 				return true
 			})
-			if l.first != first || len(l.next) > len(next) || l.whole && len(l.next) != len(next) || !slices.Equal(l.next, next[:len(l.next)]) {
+			if l.first != first || len(l.next) > len(next) || l.whole && len(l.next) != len(next) ||
+				!slices.Equal(l.next, next[:len(l.next)]) {
 				return fmt.Errorf("key %q of queue %q: memory has the line %+v, the rows %+v and %v", key, s.queue, l, first, next)
 			}
 		}

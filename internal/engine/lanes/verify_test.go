@@ -103,7 +103,11 @@ func TestVerifyFinds(t *testing.T) {
 		"the place of a released lane": {func(s, _ *Set) { release(s, "x").lanes.items[0].of.place = 1 }, true, "released type"},
 		"an empty released type":       {func(s, _ *Set) { s.cold.released[1] = []*coldType{{place: -1}} }, true, "released type"},
 		"a released lane of another":   {func(s, _ *Set) { t := *release(s, "x"); s.cold.byKey["b"].of = &t }, true, "released lane"},
-		"a released lane with a flow": {func(s, again *Set) { release(s, "x"); s.flows["b"], again.flows["b"] = s.flows["a"], s.flows["a"] },
+		"a released lane with a flow": {func(s, again *Set) {
+			release(s, "x")
+			s.flows["b"], again.flows["b"] = s.flows["a"],
+				s.flows["a"]
+		},
 			true, "released lane"},
 		"a type held":                   {func(s, _ *Set) { s.held["w"] = true }, false, "memory holds"},
 		"no types watched":              {func(s, _ *Set) { s.ofType = nil }, false, "memory holds"},
@@ -122,8 +126,8 @@ func TestVerifyFinds(t *testing.T) {
 				w.held["y"], w.held["z"], w.tried["z"] = true, true, true
 				w.set.SetType(r, "y", true, false)
 				w.set.SetType(r, "z", true, true)
-				for _, in := range [][2]string{{"", "x"}, {"a", "x"}, {"a", "x"}, {"d", "x"}, {"a", "y"}, {"a", "z"}, {"b", "x"}, {"b", "x"},
-					{"b", "x"}, {"c", "y"}, {"e", "x"}} {
+				for _, in := range [][2]string{{"", "x"}, {"a", "x"}, {"a", "x"}, {"d", "x"}, {"a", "y"}, {"a", "z"},
+					{"b", "x"}, {"b", "x"}, {"b", "x"}, {"c", "y"}, {"e", "x"}} {
 					w.enterNew(r, task.Normal, in[0], in[1])
 				}
 			})

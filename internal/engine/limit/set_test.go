@@ -144,7 +144,8 @@ func (w *world) end(id task.ID) {
 		}
 	}()
 	for _, want := range []bool{true, false} {
-		if got := w.set.End(w, w.claims[key], id, &schema.Exec{State: task.Claimed, Key: key, Claim: schema.Claim{Yields: yields(id)}}); got !=
+		if got := w.set.End(w, w.claims[key], id, &schema.Exec{State: task.Claimed, Key: key,
+			Claim: schema.Claim{Yields: yields(id)}}); got !=
 			want {
 			w.Fatalf("End of a claim of key %q = %t, want %t", key, got, want)
 		}
@@ -226,7 +227,8 @@ func (w *world) sweep(most int) {
 	before := len(w.set.buckets)
 	dropped, left := w.set.Sweep(w, most)
 	if dropped != min(full, most) || len(w.set.buckets) != before-dropped {
-		w.Fatalf("%d of %d full buckets were dropped, at most %d may be, and %d of %d are left", dropped, full, most, len(w.set.buckets), before)
+		w.Fatalf("%d of %d full buckets were dropped, at most %d may be, and %d of %d are left", dropped, full, most,
+			len(w.set.buckets), before)
 	}
 	if full < most && left != (before > dropped) {
 		w.Fatalf("buckets are left: %t, but %d of %d were dropped", left, dropped, before)
@@ -424,7 +426,8 @@ func TestStaleRows(t *testing.T) {
 
 // A damaged row stops the reader.
 func TestDamagedRowsStop(t *testing.T) {
-	for what, key := range map[string][]byte{"use": schema.UseKey("ns", "q", "a"), "task": schema.IDKey("ns", schema.TableExec, task.ID{1})} {
+	for what, key := range map[string][]byte{"use": schema.UseKey("ns", "q", "a"), "task": schema.IDKey("ns",
+		schema.TableExec, task.ID{1})} {
 		w := newWorld(t)
 		w.tx.Set(schema.ClaimedKey("ns", "q", "a", task.ID{1}), nil)
 		w.tx.Set(key, []byte("x"))

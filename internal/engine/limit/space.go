@@ -111,8 +111,9 @@ func (s *Space) Admit(tasks, size int64) error {
 		return s.overQuota(task.QuotaBacklog, s.share.Backlog, fmt.Sprintf("it has %d unfinished tasks", s.use.Backlog))
 	case size > 0 && s.use.Bytes+size > s.share.Bytes:
 		s.refused[1]++
-		return s.overQuota(task.QuotaBacklogBytes, s.share.Bytes, fmt.Sprintf("its unfinished tasks have %d bytes, and this call would add %d",
-			s.use.Bytes, size))
+		return s.overQuota(task.QuotaBacklogBytes, s.share.Bytes,
+			fmt.Sprintf("its unfinished tasks have %d bytes, and this call would add %d",
+				s.use.Bytes, size))
 	}
 	return nil
 }

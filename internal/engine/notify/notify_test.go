@@ -32,7 +32,8 @@ func TestMessages(t *testing.T) {
 		for _, first := range []store.Time{1, 2} {
 			a, b := tally{subject: name, first: first}, tally{subject: name, first: first, count: 7}
 			if a.message() != b.message() || seen[a.message()] {
-				t.Errorf("%+v has message id %s, with a higher count %s, already used by another: %t", a, a.message(), b.message(), seen[a.message()])
+				t.Errorf("%+v has message id %s, with a higher count %s, already used by another: %t", a, a.message(),
+					b.message(), seen[a.message()])
 			}
 			seen[a.message()] = true
 		}

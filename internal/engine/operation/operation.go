@@ -328,8 +328,9 @@ func control(r *engine.Round, ns string, id task.ID, by task.Author, action task
 	case aborted:
 		return nil, &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf("%s operation %q: it is being aborted", verb, id)}
 	case o.Stopping == Failed:
-		return nil, &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf("%s operation %q: it has failed, and waits for the last answers",
-			verb, id)}
+		return nil, &task.Error{Code: task.CodeWrongState,
+			Message: fmt.Sprintf("%s operation %q: it has failed, and waits for the last answers",
+				verb, id)}
 	}
 	state, stopping := o.State, o.Stopping
 	change(o)

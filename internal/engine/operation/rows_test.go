@@ -37,11 +37,12 @@ func FuzzRows(f *testing.F) {
 func TestRowsKeepAll(t *testing.T) {
 	tally := Tally{Matched: 9, Done: 3, Failed: 2, Skipped: []Skipped{{task.SkipChanged, 3}, {task.SkipSame, 1}},
 		Errors: []TaskError{{task.ID{1}, "m"}, {task.ID{2}, ""}}}
-	o := &Operation{ID: task.ID{3}, Spec: Spec{Action: task.Move, Filter: query.Filter{Queue: "q"}, ToQueue: "r", Max: 4, Canary: 5, Rate: 2.5,
-		By: task.Author{Name: "ada"}, Until: []ShardTime{{1, 2}}},
-		State: Paused, CreatedAt: 6, EndedAt: 7, PausedAt: 8, Why: "w", StoppedBy: task.Author{Name: "lena"}, ResumedBy: task.Author{Name: "eva"},
-		Stopping: Aborted, Tally: tally, Progress: Progress{Last: 6, Probed: true, Visit: Visit{Step: 7, Shard: 2, Cursor: []byte("c"),
-			Swept: true, Open: true},
+	o := &Operation{ID: task.ID{3}, Spec: Spec{Action: task.Move, Filter: query.Filter{Queue: "q"}, ToQueue: "r", Max: 4,
+		Canary: 5, Rate: 2.5, By: task.Author{Name: "ada"}, Until: []ShardTime{{1, 2}}},
+		State: Paused, CreatedAt: 6, EndedAt: 7, PausedAt: 8, Why: "w", StoppedBy: task.Author{Name: "lena"},
+		ResumedBy: task.Author{Name: "eva"}, Stopping: Aborted, Tally: tally, Progress: Progress{Last: 6, Probed: true,
+			Visit: Visit{Step: 7, Shard: 2, Cursor: []byte("c"),
+				Swept: true, Open: true},
 			Postponed: []Visit{{Shard: 3, Step: 4, Cursor: []byte("d"), Open: true, Since: 9}, {Shard: 5, Step: 1, Swept: true}}}}
 	if again, err := decodeOperation(o.ID, o.encode()); err != nil || !reflect.DeepEqual(again, o) {
 		t.Errorf("%+v was decoded as %+v: %v", o, again, err)

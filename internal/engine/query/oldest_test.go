@@ -48,7 +48,8 @@ func TestOldestBehindIsBounded(t *testing.T) {
 		}
 		now := store.TimeOf(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 		tx := s.Begin(now, 1)
-		tx.Set(schema.QueueKey("default", schema.TableCounts, "q"), (&schema.Counts{Ready: [3]int64{0, 1, 0}, Parked: 1, Behind: 1}).Encode())
+		tx.Set(schema.QueueKey("default", schema.TableCounts, "q"), (&schema.Counts{Ready: [3]int64{0, 1, 0}, Parked: 1,
+			Behind: 1}).Encode())
 		for k := range c.keys {
 			key, place := fmt.Sprintf("k%05d", k), uint64(100+k)
 			if k == c.oldest {

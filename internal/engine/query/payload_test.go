@@ -18,15 +18,16 @@ func TestPayloadField(t *testing.T) {
 		{"id", "42", true}, {"id", "42.0", true}, {"id", "4.2e1", true}, {"id", "420e-1", true}, {"id", "43", false}, {"id", "042", false},
 		{"id", "+42", false}, {"id", " 42", false}, {"id", "", false}, {"id", "-42", false}, {"big", "12345678901234567891", true},
 		{"big", "12345678901234567890", false}, {"big", "1.2345678901234567891e19", true}, {"price", "-150", true}, {"price", "150", false},
-		{"price", "-15", false}, {"price", "-1500e-1", true}, {"to", "a@example.com", true}, {"to", "a@example", false}, {"to", `"a@example.com"`,
+		{"price", "-15", false}, {"price", "-1500e-1", true}, {"to", "a@example.com", true}, {"to", "a@example", false},
+		{"to", `"a@example.com"`,
 			false}, {"long", `say "hi" ü`, true},
 		{"vip", "true", true}, {"vip", "false", false}, {"vip", "1", false}, {"gone", "null", true}, {"gone", "", false},
 		{"customer.id", "c-7", true}, {"customer.id", "42", false}, {"customer", "c-7", false}, {"customer.42", "key", true},
 		{"customer.id.x", "c-7", false}, {`customer.a\.b.x:y`, "1", true}, {`customer.a\.b.x\:y`, "1", true}, {"customer.a.b", "1", false},
 		{"items.0.sku", "s0", true}, {"items.1.sku", "s1", true}, {"items.1.sku", "s0", false}, {"items.2.sku", "s1", false},
 		{"items.sku", "s0", false}, {"items.-1.sku", "s1", false}, {"items.1.n.0", "0", true}, {"items.1.n.0", "-0", true},
-		{"items.1.n.1", "7", true}, {"items.1.n.2", "7", false}, {"items.4294967296", "s0", false}, {"id2", "42", false}, {"id2.0", "42", true},
-		{"none", "42", false},
+		{"items.1.n.1", "7", true}, {"items.1.n.2", "7", false}, {"items.4294967296", "s0", false}, {"id2", "42", false},
+		{"id2.0", "42", true}, {"none", "42", false},
 	} {
 		f := PayloadField{c.path, c.value}
 		if got := f.matches([]byte(payload)); got != c.want {

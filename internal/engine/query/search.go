@@ -98,7 +98,9 @@ func (s *search) run() {
 	switch {
 	case f.ByEnd():
 		prefix := schema.StatePrefix(s.ns, schema.TableDead, f.Queue, f.States[0])
-		s.readIndex(prefix, math.MaxInt, func(k []byte) []byte { return k[len(prefix):] }, func(_, v []byte) bool { return f.maySelectDead(v) })
+		s.readIndex(prefix, math.MaxInt, func(k []byte) []byte { return k[len(prefix):] }, func(_, v []byte) bool {
+			return f.maySelectDead(v)
+		})
 	case len(f.States) > 0 && s.readByStates():
 	case f.Queue != "" && s.readQueue():
 	case f.Error != "":

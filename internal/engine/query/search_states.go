@@ -30,7 +30,9 @@ type laneRef struct {
 
 // StatesCounted reports whether queues count the tasks in each of the filter's states.
 func (f *Filter) StatesCounted() bool {
-	return len(f.States) > 0 && !slices.ContainsFunc(f.States, func(s task.State) bool { return (&schema.Counts{}).Of(s, task.Normal) == nil })
+	return len(f.States) > 0 && !slices.ContainsFunc(f.States, func(s task.State) bool {
+		return (&schema.Counts{}).Of(s, task.Normal) == nil
+	})
 }
 
 // InStates returns, for each queue that the filter may select and each of its states, the number of tasks if there are

@@ -86,8 +86,8 @@ func readFacts(r *engine.Round, ns, name string, action task.Action) (f any, que
 
 func templateOf(t *task.Spec) templateFacts {
 	out := templateFacts{Type: t.Type, Queue: t.Queue, Payload: audit.Digest(t.Payload), ContentType: t.ContentType, Priority: t.Priority,
-		MaxAttempts: t.MaxAttempts, Retry: t.Retry, Timeout: t.Timeout, ExpiresIn: t.ExpiresIn, Retention: t.Retention, Key: t.Key, Cost: t.Cost,
-		Tags: audit.Digest([]byte(strings.Join(t.Tags, "\x00")))}
+		MaxAttempts: t.MaxAttempts, Retry: t.Retry, Timeout: t.Timeout, ExpiresIn: t.ExpiresIn, Retention: t.Retention,
+		Key: t.Key, Cost: t.Cost, Tags: audit.Digest([]byte(strings.Join(t.Tags, "\x00")))}
 	var headers strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(t.Headers)) {
 		headers.WriteString(name + "\x00" + t.Headers[name] + "\x00")

@@ -59,7 +59,8 @@ func TestCheck(t *testing.T) {
 		"nothing":       {func(*checked) {}, "", 2},
 		"fires at once": {func(w *checked) { w.courses["due"].fires = 5 }, "", 2},
 		"never due":     {func(w *checked) { w.courses["due"].planned, w.courses["due"].fires = 0, 0 }, "", 1},
-		"another name":  {func(w *checked) { w.plans["due"].Name = "do"; delete(w.courses, "due"); w.drop("due") }, `plan of schedule "due"`, 1},
+		"another name": {func(w *checked) { w.plans["due"].Name = "do"; delete(w.courses, "due"); w.drop("due") },
+			`plan of schedule "due"`, 1},
 		"no plan to read": {func(w *checked) {
 			delete(w.plans, "due")
 			delete(w.courses, "due")

@@ -401,7 +401,8 @@ func (d Deadline) Value() []byte {
 // the merged deadline and how many there were.
 func Joined(due []Deadline) (d Deadline, n int) {
 	d, n = due[0], 1
-	for (d.Kind.Shared() || d.Kind.OfKeys()) && n < len(due) && due[n].At == d.At && due[n].Kind == d.Kind && due[n].Namespace == d.Namespace {
+	for (d.Kind.Shared() || d.Kind.OfKeys()) && n < len(due) && due[n].At == d.At && due[n].Kind == d.Kind &&
+		due[n].Namespace == d.Namespace {
 		d.Shared, d.Keys = append(d.Shared, due[n].Shared...), append(d.Keys, due[n].Keys...)
 		n++
 	}

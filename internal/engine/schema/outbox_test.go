@@ -30,7 +30,8 @@ func TestRows(t *testing.T) {
 		"a birth":                          {Notice: &Notice{Group: task.ID{2}, Ref: task.ID{3}, ID: task.ID{5}}},
 		"a refusal":                        {Notice: &Notice{Group: task.ID{2}, Ref: task.ID{3}, Refused: "queue_full"}},
 		"an order to cancel":               {Cancel: task.ID{2}},
-		"a notification":                   {Notification: &task.Notification{Kind: task.NotifyDead, Namespace: "ns", Queue: "q", Count: 2}},
+		"a notification": {Notification: &task.Notification{Kind: task.NotifyDead, Namespace: "ns",
+			Queue: "q", Count: 2}},
 	} {
 		m.Request = request
 		got, err := DecodeMessage(request, m.Encode())

@@ -62,7 +62,8 @@ func checkPoints(c engine.Checker, g *taskGroup, points []schema.Follower, sent 
 	}
 	for i := range points {
 		f := &points[i]
-		if waits := g.waits>>i&1 == 1; waits != (f.State == schema.FollowerWaiting) || waits != (f.Spec != nil) || waits && g.state != Running {
+		if waits := g.waits>>i&1 == 1; waits != (f.State == schema.FollowerWaiting) || waits != (f.Spec != nil) || waits &&
+			g.state != Running {
 			c.Find("group %s is %s, %s is %s, and it waits: %t", g.id, g.state, f.On, f.State, waits)
 		}
 		if way := (schema.Origin{Parent: g.id, N: i}); (f.State == schema.FollowerSent) != sent[way] {
@@ -77,7 +78,8 @@ func checkGroups(c engine.Checker, messages map[task.ID]bool) map[task.ID]*taskG
 	groups := readGroups(c)
 	members := checkMembers(c, groups, messages)
 	for id, x := range c.Tasks() {
-		if !x.Links.Member() || groups[x.Links.Group] == nil || groups[x.Links.Group].expired || x.CreatedAt < groups[x.Links.Group].createdAt {
+		if !x.Links.Member() || groups[x.Links.Group] == nil || groups[x.Links.Group].expired ||
+			x.CreatedAt < groups[x.Links.Group].createdAt {
 			continue // its group has been forgotten
 		}
 		end := x.State
@@ -111,7 +113,8 @@ func readGroups(c engine.Checker) map[task.ID]*taskGroup {
 		if g.deadline != 0 {
 			c.ExpectRow(schema.DeadlineKey(g.deadline, schema.OnGroup, c.Namespace(), g.id[:]), nil)
 		}
-		if ended := g.endedAt != 0; ended != (g.keptUntil != 0) || g.deadline == 0 && (ended || g.cancelling) || g.state == Complete && !ended {
+		if ended := g.endedAt != 0; ended != (g.keptUntil != 0) || g.deadline == 0 && (ended || g.cancelling) || g.state == Complete &&
+			!ended {
 			c.Find("group %s is %s: ended %d, kept until %d, its deadline %d", g.id, g.state, g.endedAt, g.keptUntil, g.deadline)
 		}
 		if g.state == Running && !g.open && g.counts.Pending == 0 {

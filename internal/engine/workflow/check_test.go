@@ -42,10 +42,12 @@ func newChecked() *checked {
 	w.followers[waiting] = []schema.Follower{{Type: "t", State: schema.FollowerWaiting, Spec: []byte("x")}}
 	w.messages = append(w.messages, &schema.Message{Request: idOf(91), From: schema.Origin{Parent: parent, N: 0}})
 
-	w.groups[groupRuns] = &taskGroup{id: groupRuns, state: Running, createdAt: 5, waits: 1<<onComplete | 1<<onDeath, counts: Counts{Members: 5,
-		Pending: 4, Succeeded: 1}}
-	w.followers[groupRuns] = []schema.Follower{point(onComplete, schema.FollowerWaiting, []byte("x")), point(onSuccess, schema.FollowerDropped,
-		nil), point(onDeath, schema.FollowerWaiting, []byte("x"))}
+	w.groups[groupRuns] = &taskGroup{id: groupRuns, state: Running, createdAt: 5, waits: 1<<onComplete | 1<<onDeath,
+		counts: Counts{Members: 5,
+			Pending: 4, Succeeded: 1}}
+	w.followers[groupRuns] = []schema.Follower{point(onComplete, schema.FollowerWaiting, []byte("x")),
+		point(onSuccess, schema.FollowerDropped,
+			nil), point(onDeath, schema.FollowerWaiting, []byte("x"))}
 	w.join(first, numberedRef(1), groupRuns, task.Ready, 2)
 	w.join(second, numberedRef(2), groupRuns, task.Succeeded, 1)
 	w.members[[2]task.ID{groupRuns, numberedRef(3)}] = &member{} // on its way
@@ -55,7 +57,8 @@ func newChecked() *checked {
 	// of another shard
 	w.members[[2]task.ID{groupRuns, numberedRef(5)}] = &member{id: task.NewID(2, 1, 1), revision: 1}
 	// whose creation was not reported to the group
-	w.Known[idOf(23)] = &schema.Exec{State: task.Ready, CreatedAt: 9, Links: &schema.Links{Group: groupRuns, Ref: requestedRef(task.ID{0x12})}}
+	w.Known[idOf(23)] = &schema.Exec{State: task.Ready, CreatedAt: 9, Links: &schema.Links{Group: groupRuns,
+		Ref: requestedRef(task.ID{0x12})}}
 
 	w.groups[groupEnded] = &taskGroup{id: groupEnded, state: Complete, createdAt: 5, endedAt: 6, keptUntil: 7, deadline: 7}
 	w.followers[groupEnded] = []schema.Follower{point(onComplete, schema.FollowerSent, nil), point(onSuccess, schema.FollowerCreated, nil),
@@ -114,7 +117,8 @@ func TestCheck(t *testing.T) {
 	}{
 		"nothing": {func(*checked) {}, ""},
 
-		"a message that can't be read": {func(w *checked) { w.Set(schema.IDKey(checktest.NS, schema.TableOutbox, idOf(93)), broken) }, "message"},
+		"a message that can't be read": {func(w *checked) { w.Set(schema.IDKey(checktest.NS, schema.TableOutbox, idOf(93)), broken) },
+			"message"},
 		"a message with a wrong address": {func(w *checked) {
 			m := w.messages[0]
 			w.messages = w.messages[1:]
@@ -162,7 +166,8 @@ func TestCheck(t *testing.T) {
 		"running, and nothing is pending":   {func(w *checked) { w.idle(groupRuns) }, "nothing is pending"},
 		"open, and nothing is pending":      {func(w *checked) { w.idle(groupRuns); w.groups[groupRuns].open = true }, ""},
 		"cancelled, and nothing is pending": {func(w *checked) { w.idle(groupRuns); w.groups[groupRuns].state = Cancelled }, ""},
-		"a member of nothing":               {func(w *checked) { w.members[[2]task.ID{idOf(98), numberedRef(1)}] = &member{} }, "is orphaned"},
+		"a member of nothing": {func(w *checked) { w.members[[2]task.ID{idOf(98), numberedRef(1)}] = &member{} },
+			"is orphaned"},
 		"a member that can't be read": {func(w *checked) { w.Set(schema.MemberKey(checktest.NS, groupGone, numberedRef(8)), broken) },
 			"is orphaned"},
 		"a pending member without a task": {func(w *checked) {

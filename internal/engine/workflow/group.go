@@ -391,7 +391,8 @@ func Add(r *engine.Round, ns string, id task.ID, tasks []NewMember) ([]Joined, e
 // mayJoin returns an error if the group takes no further members.
 func (g *taskGroup) mayJoin() error {
 	if g.state != Running {
-		return &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf("group %q: it is %s, and accepts no more members", g.id, g.state)}
+		return &task.Error{Code: task.CodeWrongState, Message: fmt.Sprintf("group %q: it is %s, and accepts no more members", g.id,
+			g.state)}
 	}
 	if g.added >= task.MaxGroupMembers {
 		return task.Invalid("tasks", "group %s has had %d members added, the maximum", g.id, g.added)

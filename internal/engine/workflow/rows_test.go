@@ -22,8 +22,9 @@ func TestRowsKeepAll(t *testing.T) {
 	}
 	long := strings.Repeat("x", 1000)
 	for _, m := range []*member{
-		{revision: 1, state: task.Dead, id: task.ID{3}, typ: "t", queue: long, refused: "duplicate", result: schema.Result{Data: []byte("7"),
-			ContentType: "text/plain"}, omitted: true, digest: 16},
+		{revision: 1, state: task.Dead, id: task.ID{3}, typ: "t", queue: long, refused: "duplicate",
+			result: schema.Result{Data: []byte("7"),
+				ContentType: "text/plain"}, omitted: true, digest: 16},
 		{typ: long, queue: "q", result: schema.Result{Data: []byte("7")}},
 		{typ: "t", queue: "q", result: schema.Result{Data: []byte(long)}},
 	} {

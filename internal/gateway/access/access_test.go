@@ -56,7 +56,8 @@ func TestCallsAreReleased(t *testing.T) {
 	for i, c := range []struct{ who, namespace, says string }{{"team", "team", ""}, {"boss", "team", ""},
 		{"team", "team", "the namespace has 2 calls in progress"}, {"boss", "", ""}, {"boss", "default", ""},
 		{"boss", "other", "4 calls are in progress at this node"}} {
-		if _, _, err := admit(c.who, c.namespace, long); (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+		if _, _, err := admit(c.who, c.namespace, long); (err == nil) != (c.says == "") || err != nil &&
+			!strings.Contains(err.Error(), c.says) {
 			t.Errorf("call %d, by %s in namespace %q: %v, want %q", i, c.who, c.namespace, err, c.says)
 		}
 	}
@@ -119,7 +120,8 @@ func TestRefusalsAreCounted(t *testing.T) {
 	g.Rates = newRates(1)
 	for i := range 3 { // a call itself takes no bytes
 		ctx, call := callinfo.Begin(t.Context(), "grpc", "test")
-		if _, _, err := g.admit(ctx, call, Need{OfQueues, produce, false}, Credentials{tokens: []string{"Bearer " + k.secret["produce"]}}); err !=
+		if _, _, err := g.admit(ctx, call, Need{OfQueues, produce, false},
+			Credentials{tokens: []string{"Bearer " + k.secret["produce"]}}); err !=
 			nil {
 			t.Errorf("call %d of a namespace with a quota of one byte a second: %v", i, err)
 		}

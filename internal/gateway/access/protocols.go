@@ -28,8 +28,8 @@ func (g *Guard) AdmitGRPC(ctx context.Context, c *callinfo.Call, n Need) (_ cont
 	}
 	leave = func() { publicCalls.Add(-1) }
 	if publicCalls.Add(1) > maxPublicCalls {
-		return ctx, leave, task.Unavailable(publicCallRetryAfter, "%d calls that need no token are in progress on this connection, the maximum",
-			maxPublicCalls)
+		return ctx, leave, task.Unavailable(publicCallRetryAfter,
+			"%d calls that need no token are in progress on this connection, the maximum", maxPublicCalls)
 	}
 	return ctx, leave, nil
 }
@@ -48,7 +48,8 @@ func (g *Guard) KnowsCluster(ctx context.Context) bool {
 	}
 	v, err := g.Authenticate(s)
 	if err != nil {
-		g.refused(ctx, c, err, false) // it is answered like a stranger, and immediately: a probe that waits takes a healthy node for a dead one
+		// it is answered like a stranger, and immediately: a probe that waits takes a healthy node for a dead one
+		g.refused(ctx, c, err, false)
 		return false
 	}
 	return Need{Reach: OfCluster}.Allows(v) == nil

@@ -15,7 +15,8 @@ import (
 
 // A caller must name a single namespace.
 func TestTwoNamespaces(t *testing.T) {
-	if _, err := (&Guard{}).namespace(callinfo.Principal{Principal: auth.Anonymous}, Credentials{namespaces: []string{"a", "b"}}); !errors.Is(
+	if _, err := (&Guard{}).namespace(callinfo.Principal{Principal: auth.Anonymous},
+		Credentials{namespaces: []string{"a", "b"}}); !errors.Is(
 		err, task.ErrInvalidArgument) {
 		t.Errorf("two namespaces: %v, want an invalid argument", err)
 	}
@@ -47,8 +48,8 @@ func TestRatesOfOneKind(t *testing.T) {
 			for i, step := range []time.Duration{0, 250 * time.Millisecond, 749999 * time.Microsecond} {
 				pass(step)
 				e, _ := task.AsError(take())
-				if want := []time.Duration{time.Second, 750 * time.Millisecond, time.Millisecond}[i]; e == nil || e.Reason != string(quota) ||
-					(e.RetryAfter-want).Abs() > time.Microsecond {
+				if want := []time.Duration{time.Second, 750 * time.Millisecond, time.Millisecond}[i]; e == nil ||
+					e.Reason != string(quota) || (e.RetryAfter-want).Abs() > time.Microsecond {
 					t.Errorf("%s: another call after %v: %+v, want a refusal with retry after %v", quota, step, e, want)
 				}
 			}

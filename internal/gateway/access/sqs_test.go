@@ -179,9 +179,10 @@ func TestWrongSQSCallersWait(t *testing.T) {
 		ok, waits  bool
 		signatures uint64 // wrong ones, of each call
 	}{
-		"nothing":               {func(*tokenSet, *http.Request) {}, false, false, 0},
-		"a wrong token":         {func(_ *tokenSet, r *http.Request) { r.Header.Set("Authorization", "Bearer x") }, false, true, 0},
-		"half a signature":      {func(_ *tokenSet, r *http.Request) { r.Header.Set("Authorization", "AWS4-HMAC-SHA256 x") }, false, true, 0},
+		"nothing":       {func(*tokenSet, *http.Request) {}, false, false, 0},
+		"a wrong token": {func(_ *tokenSet, r *http.Request) { r.Header.Set("Authorization", "Bearer x") }, false, true, 0},
+		"half a signature": {func(_ *tokenSet, r *http.Request) { r.Header.Set("Authorization", "AWS4-HMAC-SHA256 x") }, false, true,
+			0},
 		"an unknown access key": {func(_ *tokenSet, r *http.Request) { signed(key.ID, key.Secret)(r) }, false, true, 0},
 		"a wrong signature": {func(k *tokenSet, r *http.Request) {
 			signed(auth.AccessKeyOf(auth.HashOf(k.secret["mail"])).ID, key.Secret)(r)
@@ -209,7 +210,8 @@ func TestWrongSQSCallersWait(t *testing.T) {
 					err = s.Verify(nil)
 				}
 				s.Leave()
-				if want := map[bool]time.Duration{true: wrongEvery}[x.waits && i >= wrongAtOnce]; time.Since(began) != want || (err == nil) != x.ok {
+				if want := map[bool]time.Duration{true: wrongEvery}[x.waits && i >= wrongAtOnce]; time.Since(began) != want ||
+					(err == nil) != x.ok {
 					t.Errorf("call %d with %s: %v after %v, want it after %v", i+1, name, err, time.Since(began), want)
 				}
 				if err == nil && c.Principal.Name != "mail" || err != nil && c.Principal.Principal != nil && c.Principal.Name == "mail" {

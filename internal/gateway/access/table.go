@@ -78,8 +78,8 @@ var scopes = map[pawlv1.Scope]Reach{
 }
 
 var roles = map[pawlv1.Role]auth.Roles{
-	pawlv1.Role_ROLE_PRODUCE: produce, pawlv1.Role_ROLE_CONSUME: consume, pawlv1.Role_ROLE_OBSERVE: observe, pawlv1.Role_ROLE_OPERATE: operate,
-	pawlv1.Role_ROLE_ADMIN: admin,
+	pawlv1.Role_ROLE_PRODUCE: produce, pawlv1.Role_ROLE_CONSUME: consume, pawlv1.Role_ROLE_OBSERVE: observe,
+	pawlv1.Role_ROLE_OPERATE: operate, pawlv1.Role_ROLE_ADMIN: admin,
 }
 
 // RPCNeeds returns what the proto files say that each rpc requires, by service and method.

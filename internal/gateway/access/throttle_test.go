@@ -38,7 +38,8 @@ func TestWrongTokensWait(t *testing.T) {
 			t.Errorf("%d are counted as slowed, want 3", th.slowed.Load())
 		}
 		time.Sleep(2 * wrongEvery)
-		if first, second, third := took("192.0.2.1"), took("192.0.2.1"), took("192.0.2.1"); first != 0 || second != 0 || third != wrongEvery {
+		if first, second, third := took("192.0.2.1"), took("192.0.2.1"), took("192.0.2.1"); first != 0 || second != 0 ||
+			third != wrongEvery {
 			t.Errorf("after a pause of two intervals, three wrong tokens waited %v, %v and %v", first, second, third)
 		}
 		time.Sleep(wrongAtOnce * wrongEvery)
@@ -135,7 +136,8 @@ func TestWrongTokensOfManyCallers(t *testing.T) {
 				defer cancel()
 				for range callers {
 					all.Go(func() {
-						// Fake time stands still while a goroutine runs without waiting, so the loop must also end by the number of refusals.
+						// Fake time stands still while a goroutine runs without waiting, so the loop must also end by
+						// the number of refusals.
 						for th.wait(ctx, "192.0.2.1"); ctx.Err() == nil && refusals.Add(1) <= most; {
 							th.wait(ctx, "192.0.2.1")
 						}

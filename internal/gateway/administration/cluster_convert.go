@@ -51,9 +51,9 @@ func (g *ClusterService) overviewProto(o cluster.Overview) *pawlv1.GetClusterRes
 }
 
 func nodeProto(n cluster.NodeOverview) *pawlv1.ClusterNode {
-	p := &pawlv1.ClusterNode{Name: n.Name, Number: n.Number, State: string(n.State), Answers: n.Answers, Alive: n.Alive, Reported: n.Reported,
-		SilentSeconds: n.Silent.Seconds(), Version: n.Version, PeerAddress: n.PeerAddress, ApiAddress: n.APIAddress, Replicas: n.Replicas,
-		Leads: n.Leads}
+	p := &pawlv1.ClusterNode{Name: n.Name, Number: n.Number, State: string(n.State), Answers: n.Answers, Alive: n.Alive,
+		Reported: n.Reported, SilentSeconds: n.Silent.Seconds(), Version: n.Version, PeerAddress: n.PeerAddress, ApiAddress: n.APIAddress,
+		Replicas: n.Replicas, Leads: n.Leads}
 	if n.Reported {
 		p.DiskFreeBytes, p.DiskTotalBytes, p.ClockOffsetSeconds = n.Report.DiskFree, n.Report.DiskTotal, n.Report.ClockOffset.Seconds()
 	}

@@ -94,7 +94,8 @@ func (g *AccessService) withUsage(ctx context.Context, all []namespaces.Info) []
 	}
 	out := make([]*pawlv1.Namespace, len(all))
 	for i, n := range all {
-		out[i] = &pawlv1.Namespace{Name: n.Name, CreatedAt: convert.TimeProto(n.CreatedAt), CreatedBy: n.CreatedBy, Quotas: quotasProto(n.Quotas)}
+		out[i] = &pawlv1.Namespace{Name: n.Name, CreatedAt: convert.TimeProto(n.CreatedAt), CreatedBy: n.CreatedBy,
+			Quotas: quotasProto(n.Quotas)}
 		out[i].Missing = convert.MissingProto(used.Missing)
 		if used.Value != nil {
 			out[i].Usage = usageProto(used.Value[i], &n)

@@ -36,8 +36,9 @@ type AccessService struct {
 func (g *AccessService) WhoAmI(ctx context.Context, _ *pawlv1.WhoAmIRequest) (*pawlv1.WhoAmIResponse, error) {
 	c := callinfo.Of(ctx)
 	v := c.Principal
-	return &pawlv1.WhoAmIResponse{TokenRequired: g.Auth.TokensRequired(), Name: v.Name, Roles: v.Roles.Full().Names(), Namespace: c.Namespace,
-		AllNamespaces: v.InAll(), Queues: v.Queues, ExpiresAt: convert.WallProto(v.ExpiresAt()), Certificate: v.Certificate()}, nil
+	return &pawlv1.WhoAmIResponse{TokenRequired: g.Auth.TokensRequired(), Name: v.Name, Roles: v.Roles.Full().Names(),
+		Namespace: c.Namespace, AllNamespaces: v.InAll(), Queues: v.Queues, ExpiresAt: convert.WallProto(v.ExpiresAt()),
+		Certificate: v.Certificate()}, nil
 }
 
 // ListTokens returns a page of the tokens that the caller's rights cover.
@@ -213,8 +214,8 @@ func (g *AccessService) AddToken(ctx context.Context, r *pawlv1.AddTokenRequest)
 		return nil, err
 	}
 	made, behind := done.Token, done.Behind
-	g.Log.Info("token added", "token", made.Name, "namespace", made.Namespace, "roles", made.Roles.String(), "certificate", made.Certificate,
-		"unconfirmed", behind, "by", c.Author)
+	g.Log.Info("token added", "token", made.Name, "namespace", made.Namespace, "roles", made.Roles.String(),
+		"certificate", made.Certificate, "unconfirmed", behind, "by", c.Author)
 	return &pawlv1.AddTokenResponse{Token: tokenProto(&made), Secret: secret, UnconfirmedNodes: behind,
 		SecretAccessKey: accessKeyOf(&made).Secret}, nil
 }
@@ -244,7 +245,8 @@ func checkWithin(v callinfo.Principal, r auth.Rights) error {
 	case !v.InAll() && r.Namespace != v.Namespace:
 		return callinfo.Denied("token %q is limited to namespace %q, and can't make one that is not", v.Name, v.Namespace)
 	case !v.Scope().Covers(r.Scope()):
-		return callinfo.Denied("token %q is limited to the queues %s, and can't make one that sees others", v.Name, strings.Join(v.Queues, ", "))
+		return callinfo.Denied("token %q is limited to the queues %s, and can't make one that sees others", v.Name,
+			strings.Join(v.Queues, ", "))
 	}
 	return callinfo.Denied("token %q has the role %s, and can't make one that has %s", v.Name, v.Roles, r.Roles)
 }
@@ -313,7 +315,8 @@ func accessKeyOf(t *auth.Token) (k auth.AccessKey) {
 func tokenProto(t *auth.Token) *pawlv1.Token {
 	return &pawlv1.Token{Name: t.Name, Namespace: t.Namespace, Roles: t.Roles.Names(), Queues: t.Queues, CreatedBy: t.CreatedBy,
 		CreatedAt: convert.TimeProto(t.CreatedAt), ExpiresAt: convert.TimeProto(t.ExpiresAt), RotatedAt: convert.TimeProto(t.RotatedAt),
-		OldUntil: convert.TimeProto(t.OldUntil), UsedAt: convert.TimeProto(t.UsedAt), Certificate: t.Certificate, AccessKeyId: accessKeyOf(t).ID}
+		OldUntil: convert.TimeProto(t.OldUntil), UsedAt: convert.TimeProto(t.UsedAt), Certificate: t.Certificate,
+		AccessKeyId: accessKeyOf(t).ID}
 }
 
 // ListNamespaces returns a page of the namespaces that the caller may use.
@@ -331,7 +334,8 @@ func (g *AccessService) ListNamespaces(ctx context.Context, r *pawlv1.ListNamesp
 		return nil, err
 	}
 	items, next := pageBehind(all, string(behind), n, nameOf)
-	return &pawlv1.ListNamespacesResponse{Items: g.withUsage(ctx, items), NextCursor: convert.NextCursor(convert.NamespaceCursor, next)}, nil
+	return &pawlv1.ListNamespacesResponse{Items: g.withUsage(ctx, items), NextCursor: convert.NextCursor(convert.NamespaceCursor, next)},
+		nil
 }
 
 // usableNamespaces returns the namespaces that the caller may use.

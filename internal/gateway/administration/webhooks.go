@@ -271,9 +271,9 @@ func webhookProto(ctx context.Context, h *webhooks.View) *pawlv1.Webhook {
 		PausedBy: h.PausedBy, PausedAt: convert.TimeProto(h.PausedAt), DisabledReason: h.DisabledReason,
 		DisabledAt: convert.TimeProto(h.DisabledAt), Pending: h.Pending, PendingSince: convert.TimeProto(h.PendingSince),
 		NextAttemptAt: ahead(h.NextAttempt.Time()), State: string(h.State()), FailingSince: convert.TimeProto(h.FailsSince),
-		Failures: int64(h.Failures), Delivered: h.Delivered, Failed: h.Failed, Dropped: h.Dropped, DeliveredAt: convert.TimeProto(h.DeliveredAt),
-		LastStatus: int32(h.LastStatus), LastError: h.LastError, FailedAt: convert.TimeProto(h.FailedAt),
-		DroppedAt: convert.TimeProto(h.DroppedAt)} // #nosec G115 -- of HTTP
+		Failures: int64(h.Failures), Delivered: h.Delivered, Failed: h.Failed, Dropped: h.Dropped,
+		DeliveredAt: convert.TimeProto(h.DeliveredAt), LastStatus: int32(h.LastStatus), LastError: h.LastError,
+		FailedAt: convert.TimeProto(h.FailedAt), DroppedAt: convert.TimeProto(h.DroppedAt)} // #nosec G115 -- of HTTP
 	for _, k := range h.Events {
 		p.Events = append(p.Events, string(k))
 	}
@@ -297,7 +297,7 @@ func spanOrNil(d time.Duration) *durationpb.Duration {
 }
 
 func deliveryProto(d *webhooks.Delivery) *pawlv1.WebhookDelivery {
-	return &pawlv1.WebhookDelivery{Id: d.ID, Event: string(d.Kind), Queue: d.Queue, Count: d.Count, CreatedAt: convert.TimeProto(d.CreatedAt),
-		At: convert.TimeProto(d.At), Attempts: int32(d.Attempts), Outcome: string(d.Outcome), Status: int32(d.Status), Error: d.Error,
-		Took: durationpb.New(d.Took)} // #nosec G115 -- a few
+	return &pawlv1.WebhookDelivery{Id: d.ID, Event: string(d.Kind), Queue: d.Queue, Count: d.Count,
+		CreatedAt: convert.TimeProto(d.CreatedAt), At: convert.TimeProto(d.At), Attempts: int32(d.Attempts), Outcome: string(d.Outcome),
+		Status: int32(d.Status), Error: d.Error, Took: durationpb.New(d.Took)} // #nosec G115 -- a few
 }

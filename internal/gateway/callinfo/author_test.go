@@ -82,7 +82,8 @@ func TestAuthors(t *testing.T) {
 			&peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 4567}})
 		rpc, _ = Begin(rpc, "grpc", "test")
 
-		for iface, ctx := range map[task.Interface]context.Context{task.InterfaceREST: rest, task.InterfaceSQS: sqs, task.InterfaceGRPC: rpc} {
+		for iface, ctx := range map[task.Interface]context.Context{task.InterfaceREST: rest, task.InterfaceSQS: sqs,
+			task.InterfaceGRPC: rpc} {
 			got, err := Author(ctx, c.reason)
 			if e, bad := task.AsError(err); bad || c.field != "" {
 				if !bad || e.Code != task.CodeInvalidArgument || e.Field != c.field {

@@ -26,8 +26,8 @@ import (
 // Call is the state of a call: its caller, and which state of which shards its answer reflects.
 type Call struct {
 	Namespace string
-	// Began is when the namespace was added: what happened in it before, happened in an earlier one of its name. Of the default one it is the
-	// time of the epoch.
+	// Began is when the namespace was added: what happened in it before, happened in an earlier one of its name. Of the
+	// default one it is the time of the epoch.
 	Began     time.Time
 	Principal Principal
 	Web       *http.Request // nil: a gRPC call
@@ -157,7 +157,8 @@ func (l Leaders) Stamps(c *Call) []*pawlv1.ShardStamp {
 	}
 	out := make([]*pawlv1.ShardStamp, len(c.stamps))
 	for i, s := range c.stamps {
-		out[i] = &pawlv1.ShardStamp{Shard: s.Shard, Index: s.Index, Time: convert.TimeProto(s.Time), Leader: l.NodeName(l.Elsewhere(s.Shard))}
+		out[i] = &pawlv1.ShardStamp{Shard: s.Shard, Index: s.Index, Time: convert.TimeProto(s.Time),
+			Leader: l.NodeName(l.Elsewhere(s.Shard))}
 	}
 	return out
 }

@@ -16,7 +16,8 @@ func TestLatestStampIsReturned(t *testing.T) {
 		at   broker.Stamp
 		want string
 	}{
-		{broker.Stamp{Shard: 1}, ""}, {broker.Stamp{Shard: 1, Index: 5, Time: 5}, "1 5 5"}, {broker.Stamp{Shard: 1, Index: 4, Time: 6}, "1 5 5"},
+		{broker.Stamp{Shard: 1}, ""}, {broker.Stamp{Shard: 1, Index: 5, Time: 5}, "1 5 5"}, {broker.Stamp{Shard: 1, Index: 4, Time: 6},
+			"1 5 5"},
 		{broker.Stamp{Shard: 1, Index: 5, Time: 7}, "1 5 7"}, {broker.Stamp{Shard: 2, Index: 1, Time: 1}, "1 5 7 2 1 1"},
 		{broker.Stamp{Shard: 2, Index: 2, Time: 9}, "1 5 7 2 2 9"},
 	} {

@@ -13,7 +13,8 @@ import (
 func TestCodesOfCalls(t *testing.T) {
 	for want, errs := range map[string][]error{
 		codeOK: {nil}, "not_found": {task.NotFound("task", "x")}, "internal": {errors.New("x")},
-		"unavailable": {context.Canceled, context.DeadlineExceeded, fmt.Errorf("x: %w", context.DeadlineExceeded), task.Unavailable(0, "x")},
+		"unavailable": {context.Canceled, context.DeadlineExceeded, fmt.Errorf("x: %w", context.DeadlineExceeded),
+			task.Unavailable(0, "x")},
 	} {
 		for _, err := range errs {
 			if got := codeOf(err); got != want {

@@ -35,8 +35,9 @@ func TestWeightsAreRead(t *testing.T) {
 		want    string // queues in order, with their weights; or the field that is refused
 	}{
 		{0, []int32{task.MaxWeight, 1}, fmt.Sprintf("a:1 b:%d", task.MaxWeight)}, {0, []int32{task.MaxWeight + 1, 1}, "queues.b"},
-		{0, []int32{-1, 1}, "queues.b"}, {0, []int32{0, 1}, "queues.b"}, {0, []int32{0, 0}, "b:0 a:0"}, {weighted, []int32{0, 0}, "queues.b"},
-		{weighted, []int32{2, 1}, "a:1 b:2"}, {strict, []int32{2, 1}, "b:0 a:0"}, {3, []int32{0, 0}, "order"}, {-1, []int32{0, 0}, "order"},
+		{0, []int32{-1, 1}, "queues.b"}, {0, []int32{0, 1}, "queues.b"}, {0, []int32{0, 0}, "b:0 a:0"},
+		{weighted, []int32{0, 0}, "queues.b"}, {weighted, []int32{2, 1}, "a:1 b:2"}, {strict, []int32{2, 1}, "b:0 a:0"},
+		{3, []int32{0, 0}, "order"}, {-1, []int32{0, 0}, "order"},
 	} {
 		got, err := ClaimOf("n", &pawlv1.ClaimRequest{Order: c.order, Queues: []*pawlv1.QueueShare{{Queue: "b", Weight: c.weights[0]},
 			{Queue: "a", Weight: c.weights[1]}}}, task.DefaultLimits())
@@ -90,8 +91,9 @@ func TestGroupsAreRead(t *testing.T) {
 
 // A unique key is read with its task.
 func TestUniqueKeysAreRead(t *testing.T) {
-	for conflict, want := range map[pawlv1.OnConflict]string{pawlv1.OnConflict_ON_CONFLICT_REJECT: "", pawlv1.OnConflict_ON_CONFLICT_REJECT +
-		1: "unique.on_conflict", -1: "unique.on_conflict"} {
+	for conflict, want := range map[pawlv1.OnConflict]string{pawlv1.OnConflict_ON_CONFLICT_REJECT: "",
+		pawlv1.OnConflict_ON_CONFLICT_REJECT +
+			1: "unique.on_conflict", -1: "unique.on_conflict"} {
 		s, err := decodeSpec(&pawlv1.TaskSpec{Type: "a", Unique: &pawlv1.Unique{Key: new("k"), OnConflict: conflict}}, task.DefaultLimits())
 		if refusedField(err) != want || err == nil && (s.Unique == nil || s.Unique.Key != "k") {
 			t.Errorf("on conflict %v: %+v, %v", conflict, s.Unique, err)
@@ -106,8 +108,8 @@ func TestCanariesAreRead(t *testing.T) {
 		want         string
 	}{{0, 0, ""}, {0, 5, ""}, {1, 0, ""}, {1, 1, "canary"}, {5, 4, ""}, {5, 5, "canary"}, {5, 6, "canary"}, {-1, 0, "max"},
 		{0, -1, "canary"}} {
-		_, err := OperationOf(&pawlv1.OperationSpec{Action: pawlv1.Action_ACTION_DISCARD, Filter: &pawlv1.Filter{Queue: new("q")}, Max: c.most,
-			Canary: c.canary}, task.DefaultLimits())
+		_, err := OperationOf(&pawlv1.OperationSpec{Action: pawlv1.Action_ACTION_DISCARD, Filter: &pawlv1.Filter{Queue: new("q")},
+			Max: c.most, Canary: c.canary}, task.DefaultLimits())
 		if refusedField(err) != c.want {
 			t.Errorf("a canary of %d among %d: %v", c.canary, c.most, err)
 		}
@@ -130,7 +132,8 @@ func TestReasonsNameTheirQueue(t *testing.T) {
 // The states of follow-up tasks have the same names in the contract.
 func TestFollowerStates(t *testing.T) {
 	for i, want := range []pawlv1.FollowerState{pawlv1.FollowerState_FOLLOWER_STATE_WAITING, pawlv1.FollowerState_FOLLOWER_STATE_SENT,
-		pawlv1.FollowerState_FOLLOWER_STATE_CREATED, pawlv1.FollowerState_FOLLOWER_STATE_DUPLICATE, pawlv1.FollowerState_FOLLOWER_STATE_REFUSED} {
+		pawlv1.FollowerState_FOLLOWER_STATE_CREATED, pawlv1.FollowerState_FOLLOWER_STATE_DUPLICATE,
+		pawlv1.FollowerState_FOLLOWER_STATE_REFUSED} {
 		if got := followerProto(&broker.Follower{State: schema.FollowerState(i)}).GetState(); got != want {
 			t.Errorf("state %d is %v, want %v", i, got, want)
 		}

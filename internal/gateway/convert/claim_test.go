@@ -11,8 +11,9 @@ import (
 // The size of a claim in a message includes its headers, its tags and the result that it follows, and claims that don't
 // fit wait for the next message.
 func TestClaimsFitIntoMessages(t *testing.T) {
-	c := broker.Claimed{Envelope: &schema.Envelope{Payload: make([]byte, 100), IdempotencyKey: "123", Headers: map[string]string{"ab": "cde"},
-		Tags: []string{"ab", "c"}, Parent: &task.Parent{Result: make([]byte, 70)}}, Checkpoint: make([]byte, 50)}
+	c := broker.Claimed{Envelope: &schema.Envelope{Payload: make([]byte, 100), IdempotencyKey: "123",
+		Headers: map[string]string{"ab": "cde"}, Tags: []string{"ab", "c"}, Parent: &task.Parent{Result: make([]byte, 70)}},
+		Checkpoint: make([]byte, 50)}
 	if got := sizeOf(&c); got != 1024+100+50+3+13+6+5+70 {
 		t.Errorf("sizeOf = %d bytes", got)
 	}

@@ -186,7 +186,8 @@ func TestFailsAreRead(t *testing.T) {
 		r     *pawlv1.FailRequest
 		want  broker.FailResult
 	}{
-		{"", &pawlv1.FailRequest{}, broker.FailRetry}, {"", &pawlv1.FailRequest{Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_RETRY, RetryIn: in},
+		{"", &pawlv1.FailRequest{}, broker.FailRetry}, {"", &pawlv1.FailRequest{Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_RETRY,
+			RetryIn: in},
 			broker.FailRetry},
 		{"", &pawlv1.FailRequest{Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_DEAD}, broker.FailDead},
 		{"", &pawlv1.FailRequest{Outcome: pawlv1.FailOutcome_FAIL_OUTCOME_DISCARD}, broker.FailDiscard},
@@ -218,7 +219,8 @@ func TestExtendsAreRead(t *testing.T) {
 		{"lease", &pawlv1.ExtendRequest{Lease: durationpb.New(0)}, broker.Extension{}},
 		{"lease", &pawlv1.ExtendRequest{Lease: &durationpb.Duration{Seconds: 1, Nanos: -1}}, broker.Extension{}},
 		{"", &pawlv1.ExtendRequest{Progress: &pawlv1.Progress{Percent: 100, Message: "done"}},
-			broker.Extension{Progress: &broker.Progress{Percent: 100, Text: "done"}}}, {"", &pawlv1.ExtendRequest{Progress: &pawlv1.Progress{}},
+			broker.Extension{Progress: &broker.Progress{Percent: 100, Text: "done"}}},
+		{"", &pawlv1.ExtendRequest{Progress: &pawlv1.Progress{}},
 			broker.Extension{Progress: &broker.Progress{}}},
 		{"progress.percent", &pawlv1.ExtendRequest{Progress: &pawlv1.Progress{Percent: 100.1}}, broker.Extension{}},
 		{"progress.percent", &pawlv1.ExtendRequest{Progress: &pawlv1.Progress{Percent: -1}}, broker.Extension{}},
@@ -338,13 +340,14 @@ func TestRoundTrips(t *testing.T) {
 			s, err2 := SpecOf(p, l)
 			return p, specProto(&s), errors.Join(err, err2)
 		}},
-		{`{"type":"a","queue":"default","priority":"PRIORITY_NORMAL","run_at":"2030-01-02T03:04:05.000006Z"}`, func(said []byte) (proto.Message,
-			proto.Message, error) {
-			p := &pawlv1.TaskSpec{}
-			err := protojson.Unmarshal(said, p)
-			s, err2 := SpecOf(p, l)
-			return p, specProto(&s), errors.Join(err, err2)
-		}},
+		{`{"type":"a","queue":"default","priority":"PRIORITY_NORMAL","run_at":"2030-01-02T03:04:05.000006Z"}`,
+			func(said []byte) (proto.Message,
+				proto.Message, error) {
+				p := &pawlv1.TaskSpec{}
+				err := protojson.Unmarshal(said, p)
+				s, err2 := SpecOf(p, l)
+				return p, specProto(&s), errors.Join(err, err2)
+			}},
 		{`{"queue":"q","type":"a","tag":"t","key":"k","worker":"w","error":"e","fingerprint":"0123456789abcdef","q":"n","operation":"` + someID + `","states":["STATE_DEAD","STATE_READY"],
 			"payload":[{"path":"x.y","value":"1"}],"created_after":"2030-01-02T03:04:05Z","created_before":"2031-01-02T03:04:05Z"}`, func(said []byte) (proto.Message, proto.Message, error) {
 			p := &pawlv1.Filter{}
@@ -400,13 +403,14 @@ func TestTasksAreShown(t *testing.T) {
 			IdempotencyKey: "i", Retry: &task.Retry{Initial: 1, Factor: 2, Max: 3, Jitter: 0.5}, Timeout: time.Second, Tags: []string{"t"},
 			Headers: map[string]string{"h": "v"}, Parent: &task.Parent{ID: id(2), Group: id(3), Result: []byte("7"), ContentType: "x",
 				Omitted: true}, MovedFrom: id(5)},
-		Exec: &schema.Exec{State: task.Claimed, Priority: task.Low, Queue: "q", Type: "a", MaxAttempts: 4, Failures: 1, Crashes: 2, Releases: 3,
-			Snoozes: 4, Fence: 12, Reason: "r", Retention: &span, Cost: 2, CreatedAt: at(1), RunAt: at(2), ReadyAt: at(3), EndedAt: at(4),
-			ExpiresAt: at(5), KeptUntil: at(6), MovedTo: id(6), Links: &schema.Links{Group: id(3)}, Progress: 50, ProgressText: "half",
-			Claim: schema.Claim{Worker: "w", At: at(10), Until: at(11)}},
-		Settings: task.DefaultSettings(), WaitsFor: id(4), Checkpoint: []byte("cp"), Result: broker.Result{Data: []byte("8"), ContentType: "y"},
-		Attempts: []*broker.Attempt{{Fence: 9, Number: 3, Worker: "v", StartedAt: at(7), EndedAt: at(8), Outcome: task.OutcomeFailed,
-			Failure: broker.Failure{Message: "m", Type: "E", Stack: "s"}, Waited: time.Second, NextRunAt: at(9)}},
+		Exec: &schema.Exec{State: task.Claimed, Priority: task.Low, Queue: "q", Type: "a", MaxAttempts: 4, Failures: 1,
+			Crashes: 2, Releases: 3, Snoozes: 4, Fence: 12, Reason: "r", Retention: &span, Cost: 2, CreatedAt: at(1), RunAt: at(2),
+			ReadyAt: at(3), EndedAt: at(4), ExpiresAt: at(5), KeptUntil: at(6), MovedTo: id(6), Links: &schema.Links{Group: id(3)},
+			Progress: 50, ProgressText: "half", Claim: schema.Claim{Worker: "w", At: at(10), Until: at(11)}},
+		Settings: task.DefaultSettings(), WaitsFor: id(4), Checkpoint: []byte("cp"),
+		Result: broker.Result{Data: []byte("8"), ContentType: "y"}, Attempts: []*broker.Attempt{{Fence: 9, Number: 3, Worker: "v",
+			StartedAt: at(7), EndedAt: at(8), Outcome: task.OutcomeFailed, Failure: broker.Failure{Message: "m", Type: "E", Stack: "s"},
+			Waited: time.Second, NextRunAt: at(9)}},
 	}
 	bare := &broker.View{Envelope: &schema.Envelope{ID: id(1)}, Exec: &schema.Exec{State: task.Succeeded}, Settings: task.DefaultSettings(),
 		Attempts: []*broker.Attempt{{Number: 2}}}
@@ -428,8 +432,8 @@ func TestTotalsOfOperations(t *testing.T) {
 		soFar                bool
 		want                 string
 	}{
-		{5, 3, 0, true, "5 true"}, {5, 3, 0, false, "5 false"}, {5, 7, 0, true, "7 true"}, {5, 3, 9, true, "5 true"}, {5, 3, 9, false, "5 false"},
-		{5, 3, 5, true, "5 false"}, {5, 3, 4, true, "4 false"}, {5, 7, 6, false, "6 false"},
+		{5, 3, 0, true, "5 true"}, {5, 3, 0, false, "5 false"}, {5, 7, 0, true, "7 true"}, {5, 3, 9, true, "5 true"},
+		{5, 3, 9, false, "5 false"}, {5, 3, 5, true, "5 false"}, {5, 3, 4, true, "4 false"}, {5, 7, 6, false, "6 false"},
 	} {
 		o := &broker.Operation{}
 		o.Spec.Total, o.Spec.TotalSoFar, o.Spec.Max, o.Matched = c.total, c.soFar, c.most, c.matched
@@ -463,9 +467,10 @@ func TestRulesAreChecked(t *testing.T) {
 	odd := &durationpb.Duration{Seconds: 1, Nanos: -1}
 	for field, p := range map[string]*pawlv1.QueueSettings{
 		"rate.period": {Rate: rate}, "per_key.rate.period": {PerKey: &pawlv1.KeyRules{Rate: rate}},
-		"keys.a.rate.period": {Keys: map[string]*pawlv1.KeyRules{"a": {Rate: rate}}}, "breaker.window": {Breaker: &pawlv1.Breaker{Window: odd}},
-		"breaker.hold": {Breaker: &pawlv1.Breaker{Hold: odd}}, "breaker.max_hold": {Breaker: &pawlv1.Breaker{MaxHold: odd}},
-		"breaker.off": {Breaker: &pawlv1.Breaker{Off: true, Probes: 1}}, "breakers.t.window": {Breakers: map[string]*pawlv1.Breaker{
+		"keys.a.rate.period": {Keys: map[string]*pawlv1.KeyRules{"a": {Rate: rate}}},
+		"breaker.window":     {Breaker: &pawlv1.Breaker{Window: odd}}, "breaker.hold": {Breaker: &pawlv1.Breaker{Hold: odd}},
+		"breaker.max_hold": {Breaker: &pawlv1.Breaker{MaxHold: odd}}, "breaker.off": {Breaker: &pawlv1.Breaker{Off: true, Probes: 1}},
+		"breakers.t.window": {Breakers: map[string]*pawlv1.Breaker{
 			"t": {Window: durationpb.New(0)}}},
 	} {
 		_, err := SettingsOf(p)
@@ -534,9 +539,11 @@ func TestConversionsOfParts(t *testing.T) {
 		e    broker.Tick
 		want *pawlv1.Tick
 	}{
-		{broker.Tick{Planned: 5, At: 7, Outcome: schema.TickFired, Task: task.NewID(1, 1, 1)}, &pawlv1.Tick{TaskId: task.NewID(1, 1, 1).String(),
-			Late: durationpb.New(2 * time.Microsecond)}},
-		{broker.Tick{Planned: 5, At: 7, Outcome: broker.TickSkipped}, &pawlv1.Tick{}}, {broker.Tick{Planned: 5, At: 5, Outcome: schema.TickFired},
+		{broker.Tick{Planned: 5, At: 7, Outcome: schema.TickFired, Task: task.NewID(1, 1, 1)},
+			&pawlv1.Tick{TaskId: task.NewID(1, 1, 1).String(),
+				Late: durationpb.New(2 * time.Microsecond)}},
+		{broker.Tick{Planned: 5, At: 7, Outcome: broker.TickSkipped}, &pawlv1.Tick{}},
+		{broker.Tick{Planned: 5, At: 5, Outcome: schema.TickFired},
 			&pawlv1.Tick{}},
 		{broker.Tick{Planned: 7, At: 5, Outcome: schema.TickFired}, &pawlv1.Tick{}},
 	} {
@@ -568,7 +575,8 @@ func TestConversionsOfParts(t *testing.T) {
 		t.Errorf("OperationOf an unknown action: %v", err)
 	}
 	for _, said := range []*durationpb.Duration{nil, durationpb.New(time.Minute)} {
-		group, err := GroupOf(&pawlv1.CreateGroupRequest{Tasks: many(1, &pawlv1.TaskSpec{Type: "a"}), Retention: said}, task.DefaultLimits())
+		group, err := GroupOf(&pawlv1.CreateGroupRequest{Tasks: many(1, &pawlv1.TaskSpec{Type: "a"}), Retention: said},
+			task.DefaultLimits())
 		if err != nil || (group.Retention == nil) != (said == nil) || said != nil && *group.Retention != time.Minute {
 			t.Errorf("GroupOf with retention %v = %v, %v", said, group.Retention, err)
 		}
@@ -655,7 +663,8 @@ func TestLongInputIsTruncated(t *testing.T) {
 	long := strings.Repeat("x", 5000)
 	_, print := FilterOf(&pawlv1.Filter{Fingerprint: new(long)}, task.DefaultLimits())
 	for what, err := range map[string]error{
-		"cursor": BadCursor(long), "fingerprint": print, "other queue": checkTargets(&broker.OperationSpec{Action: task.Cancel, ToQueue: long},
+		"cursor": BadCursor(long), "fingerprint": print, "other queue": checkTargets(&broker.OperationSpec{Action: task.Cancel,
+			ToQueue: long},
 			task.Limits{}),
 	} {
 		if repeated := regexp.MustCompile("x{9,}").FindString(fmt.Sprint(err)); len(repeated) != 64 {

@@ -45,8 +45,8 @@ func TestPartsAreExplained(t *testing.T) {
 		idle = append(idle, fmt.Sprintf("%s %d", i.GetType(), i.GetTasks()))
 	}
 	for _, c := range []struct{ what, got, want string }{
-		{"reasons", strings.Join(reasons, "; "), "no_leader shard 2 count 0; queue_paused shard 0 count 6; queue_max_running shard 1 count 1; " +
-			"queue_max_running shard 4 count 1"},
+		{"reasons", strings.Join(reasons, "; "), "no_leader shard 2 count 0; queue_paused shard 0 count 6; queue_max_running " +
+			"shard 1 count 1; queue_max_running shard 4 count 1"},
 		{"keys", strings.Join(held, "; "), "k06 188; k00 100; k01 99; k02 98; k03 97; k04 96; k05 95; k07 93; k08 92; k09 91"},
 		{"types", strings.Join(idle, "; "), "b 5; a 4"},
 	} {

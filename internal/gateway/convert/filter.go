@@ -34,7 +34,8 @@ func FilterOf(p *pawlv1.Filter, l task.Limits) (f broker.Filter, err error) {
 		}
 	}
 	if f.Fingerprint != "" && !isFingerprint(f.Fingerprint) {
-		return f, task.Invalid("fingerprint", "%q is not 16 digits of 0-9 and a-f, as in a group of dead letters", task.Cut(f.Fingerprint, 64))
+		return f, task.Invalid("fingerprint", "%q is not 16 digits of 0-9 and a-f, as in a group of dead letters",
+			task.Cut(f.Fingerprint, 64))
 	}
 	if f.Operation, err = OptionalID("operation", p.GetOperation()); err != nil {
 		return f, err

@@ -46,7 +46,8 @@ func ScheduleOf(p *pawlv1.ScheduleSpec, l task.Limits) (s task.Schedule, err err
 func ScheduleProto(v *broker.ScheduleView) *pawlv1.Schedule {
 	p := &pawlv1.Schedule{Spec: scheduleSpecProto(&v.Schedule), ScheduleId: v.ID.String(), CreatedAt: TimeProto(v.CreatedAt),
 		UpdatedAt: TimeProto(v.UpdatedAt), NextRunAt: TimeProto(v.Next), NextPlannedAt: TimeProto(v.Planned), Paused: v.PausedAt != 0,
-		PausedReason: v.Reason, PausedBy: v.PausedBy, PausedAt: TimeProto(v.PausedAt), Etag: v.ETag(), InWords: broker.ScheduleWords(&v.Schedule)}
+		PausedReason: v.Reason, PausedBy: v.PausedBy, PausedAt: TimeProto(v.PausedAt), Etag: v.ETag(),
+		InWords: broker.ScheduleWords(&v.Schedule)}
 	for _, at := range v.Coming {
 		p.Coming = append(p.Coming, TimeProto(at))
 	}
@@ -86,7 +87,8 @@ func specProto(s *task.Spec) *pawlv1.TaskSpec {
 func TickProto(e *broker.Tick) *pawlv1.Tick {
 	p := &pawlv1.Tick{Seq: int64(e.Seq), PlannedAt: TimeProto(e.Planned), Until: TimeProto(e.Until),
 		Count:     int32(e.Count), // #nosec G115 -- small
-		DecidedAt: TimeProto(e.At), Outcome: contract.NumberOf[pawlv1.TickOutcome](contract.TickOutcomes, e.Outcome.String()), Reason: e.Reason}
+		DecidedAt: TimeProto(e.At), Outcome: contract.NumberOf[pawlv1.TickOutcome](contract.TickOutcomes, e.Outcome.String()),
+		Reason: e.Reason}
 	if e.Task != (task.ID{}) {
 		p.TaskId = e.Task.String()
 	}

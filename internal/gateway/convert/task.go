@@ -71,7 +71,8 @@ func attemptLog(v *broker.View) []*pawlv1.Attempt {
 	log := make([]*pawlv1.Attempt, 0, len(v.Attempts)+1)
 	for _, a := range v.Attempts {
 		p := &pawlv1.Attempt{Attempt: Int32Of(a.Number), Fence: int64(a.Fence), Worker: a.Worker, StartedAt: TimeProto(a.StartedAt),
-			EndedAt: TimeProto(a.EndedAt), Outcome: outcomeProto(a.Outcome), Waited: durationpb.New(a.Waited), NextRunAt: TimeProto(a.NextRunAt)}
+			EndedAt: TimeProto(a.EndedAt), Outcome: outcomeProto(a.Outcome), Waited: durationpb.New(a.Waited),
+			NextRunAt: TimeProto(a.NextRunAt)}
 		if a.Failure != (broker.Failure{}) {
 			p.Error = &pawlv1.TaskError{Message: a.Failure.Message, Type: a.Failure.Type, Stack: a.Failure.Stack}
 		}

@@ -17,7 +17,8 @@ func TestListsOfDeadLetters(t *testing.T) {
 		want bool
 	}{
 		{broker.Filter{}, false}, {broker.Filter{Queue: "q"}, false}, {broker.Filter{Queue: "q", States: []task.State{task.Dead}}, true},
-		{broker.Filter{Queue: "q", States: []task.State{task.Poisoned}}, true}, {broker.Filter{Queue: "q", States: []task.State{task.Ready}},
+		{broker.Filter{Queue: "q", States: []task.State{task.Poisoned}}, true},
+		{broker.Filter{Queue: "q", States: []task.State{task.Ready}},
 			false}, {broker.Filter{States: []task.State{task.Dead}}, false},
 		{broker.Filter{Queue: "q", States: []task.State{task.Dead, task.Poisoned}}, false},
 	} {

@@ -69,10 +69,10 @@ func TestParts(t *testing.T) {
 		want              string
 	}{
 		{0, 0, 0, "[1 2 3]", 111, ""},
-		{1, 0, 0, "[2 3]", 110, `queue "spread": the call is done in 2 of its 3 shards%s, and may be repeated for the rest: shard 1: did not ` +
-			`answer in time`},
-		{0, 3, 2, "[1 2]", 11, `queue "spread": the call is done in 1 of its 3 shards%s, and may be repeated for the rest: shard 2: failed ` +
-			`with an internal error; shard 3: away`},
+		{1, 0, 0, "[2 3]", 110, `queue "spread": the call is done in 2 of its 3 shards%s, and may be repeated for the rest: ` +
+			`shard 1: did not answer in time`},
+		{0, 3, 2, "[1 2]", 11, `queue "spread": the call is done in 1 of its 3 shards%s, and may be repeated for the rest: ` +
+			`shard 2: failed with an internal error; shard 3: away`},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var mu sync.Mutex
@@ -160,7 +160,8 @@ func TestShardsOfAList(t *testing.T) {
 // A page has the newest tasks of all shards, and continues behind the last one that fits into an answer.
 func TestList(t *testing.T) {
 	view := func(shard uint32, n int, size int) *broker.View {
-		return &broker.View{Envelope: &schema.Envelope{ID: task.NewID(shard, int64(n), 0), Payload: make([]byte, size)}, Exec: &schema.Exec{}}
+		return &broker.View{Envelope: &schema.Envelope{ID: task.NewID(shard, int64(n), 0), Payload: make([]byte, size)},
+			Exec: &schema.Exec{}}
 	}
 	for _, c := range []struct {
 		what     string
@@ -263,7 +264,8 @@ func TestStates(t *testing.T) {
 		if shard == 3 {
 			expected.OldestReady, missing = 2, "[shard 3]"
 		}
-		if got := all[1]; len(got.Value.Parts) != 3 || fmt.Sprint(got.Value.Sum) != fmt.Sprint(expected) || fmt.Sprint(got.Missing) != missing {
+		if got := all[1]; len(got.Value.Parts) != 3 || fmt.Sprint(got.Value.Sum) != fmt.Sprint(expected) ||
+			fmt.Sprint(got.Missing) != missing {
 			t.Errorf("shard %d answers %v: %+v, want %+v without %s", shard, want, got, expected, missing)
 		}
 		if got := all[0]; len(got.Value.Parts) != 1 || (got.Value.Sum.Scheduled == 4) != (shard != 2) || len(got.Missing) > 0 {

@@ -54,7 +54,8 @@ func TestCertificateCache(t *testing.T) {
 		t.Error("certificateOf returned a certificate for a client without one")
 	}
 	w := httptest.NewRecorder()
-	if withTLS(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("GET", "/", nil)); w.Header().Get("Strict-Transport-Security") != "" {
+	if withTLS(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("GET", "/", nil)); w.Header().Get("Strict-Transport-Security") !=
+		"" {
 		t.Errorf("a response outside TLS has Strict-Transport-Security: %v", w.Header())
 	}
 }

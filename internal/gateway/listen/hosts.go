@@ -34,8 +34,9 @@ func ParseHosts(texts []string) (h Hosts, err error) {
 		name := tidyHost(text)
 		_, notAddress := netip.ParseAddr(name)
 		if notAddress != nil && (len(name) > maxHostName || !hostName.MatchString(name)) {
-			return Hosts{}, fmt.Errorf("%q is not a name such as pawl.example.com, or .example.com for all below it: it has letters, digits, - "+
-				"and _ between its dots, others as browsers send them (xn--…), no scheme, no port and no path", task.Cut(text, 300))
+			return Hosts{}, fmt.Errorf("%q is not a name such as pawl.example.com, or .example.com for all below it: it has "+
+				"letters, digits, - and _ between its dots, others as browsers send them (xn--…), no scheme, no port and no path",
+				task.Cut(text, 300))
 		}
 		h.names = append(h.names, name)
 	}

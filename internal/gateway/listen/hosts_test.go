@@ -19,8 +19,8 @@ func TestHosts(t *testing.T) {
 		"127.0.0.1": true, "127.0.0.1:7295": true, "127.0.0.1.": true, "8.8.8.8:80": true, "10.0.0.7:1": true,
 		"[::1]:7295": true, "[::1]": true, "::1": true, "[fe80::1%eth0]:7295": true, "[::ffff:127.0.0.1]:1": true,
 		"localhost": true, "localhost:7295": true, "LocalHost.:7295": true, "pawl.localhost": true, "a.b.localhost.:1": true,
-		"pawl": true, "PAWL:7295": true, "pawl.": true, "tasks.example.com": true, "tasks.example.com.:443": true, "n1.example.com:7295": true,
-		"apps.example.com": true, "a.apps.example.com:1": true, "a.b.APPS.example.com": true,
+		"pawl": true, "PAWL:7295": true, "pawl.": true, "tasks.example.com": true, "tasks.example.com.:443": true,
+		"n1.example.com:7295": true, "apps.example.com": true, "a.apps.example.com:1": true, "a.b.APPS.example.com": true,
 		"": true, // HTTP/1.0
 
 		"evil.example": false, "evil.example:7295": false, "127.0.0.1.evil.example": false, "localhost.evil.example:7295": false,

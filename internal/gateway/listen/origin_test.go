@@ -11,8 +11,8 @@ func TestSourceOfWrongTokens(t *testing.T) {
 		same bool
 	}{
 		{"192.0.2.1", "192.0.2.1", true}, {"192.0.2.1", "192.0.2.2", false}, {"::ffff:192.0.2.1", "192.0.2.1", true},
-		{"2001:db8:0:1::1", "2001:db8:0:1:ffff::2", true}, {"2001:db8:0:1::1", "2001:db8:0:2::1", false}, {"fe80::1%eth0", "fe80::1%eth1", true},
-		{"", "@", true}, {"", "0.0.0.0", false},
+		{"2001:db8:0:1::1", "2001:db8:0:1:ffff::2", true}, {"2001:db8:0:1::1", "2001:db8:0:2::1", false},
+		{"fe80::1%eth0", "fe80::1%eth1", true}, {"", "@", true}, {"", "0.0.0.0", false},
 	} {
 		if same := source(c.a) == source(c.b); same != c.same {
 			t.Errorf("sources %q and %q are equal: %t, want %t", c.a, c.b, same, c.same)

@@ -119,7 +119,8 @@ func TestWaitingNodeAnswers(t *testing.T) {
 				`waits","code":"unavailable","retry_after":"1s"}`
 			for path, want := range map[string]string{
 				"/healthz": `200 {"status":"ok"}`, "/readyz": `503 {"status":"the node waits"}`, "/pawl/healthz": `200 {"status":"ok"}`,
-				"/pawl/readyz": `503 {"status":"the node waits"}`, "/": "503 " + refusal, "/api/v1/tasks": "503 " + refusal, "/metrics": "503 " +
+				"/pawl/readyz": `503 {"status":"the node waits"}`, "/": "503 " + refusal, "/api/v1/tasks": "503 " + refusal,
+				"/metrics": "503 " +
 					refusal, "/healthz/x": "503 " + refusal,
 				"/other": "503 <Other>the node waits",
 			} {

@@ -96,9 +96,10 @@ func TestDecodeWithinReservation(t *testing.T) {
 		})), 0, "more than 16777216 bytes"},
 		"field too long": {&pawlv1.EnqueueRequest{}, []byte{10, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 1}, 0,
 			"more than 16777216 bytes"},
-		"no field":        {&pawlv1.EnqueueRequest{}, []byte{0, 1}, 0, "invalid field number"},
-		"empty tasks":     {&pawlv1.EnqueueBatchRequest{}, bytes.Repeat([]byte{10, 0}, contract.MaxMessage/2), 1, "so many small parts"},
-		"unknown numbers": {&pawlv1.EnqueueBatchRequest{}, bytes.Repeat([]byte{0xf8, 0x7f, 1}, contract.MaxMessage/3), 1, "so many small parts"},
+		"no field":    {&pawlv1.EnqueueRequest{}, []byte{0, 1}, 0, "invalid field number"},
+		"empty tasks": {&pawlv1.EnqueueBatchRequest{}, bytes.Repeat([]byte{10, 0}, contract.MaxMessage/2), 1, "so many small parts"},
+		"unknown numbers": {&pawlv1.EnqueueBatchRequest{}, bytes.Repeat([]byte{0xf8, 0x7f, 1}, contract.MaxMessage/3), 1,
+			"so many small parts"},
 	} {
 		for _, packed := range []bool{false, true} {
 			if packed && testing.Short() {
@@ -160,7 +161,8 @@ func TestFieldBoundaries(t *testing.T) {
 		words       string // expected in the error
 	}{
 		{nil, 0, 0, ""}, {[]byte{10, 0}, 2, 0, ""}, {[]byte{10, 0, 10, 1, 5}, 5, 0, ""}, {[]byte{10, 0, 10, 3, 5}, 2, 5, ""},
-		{[]byte{10, 0, 10}, 2, 2, ""}, {[]byte{8}, 0, 2, ""}, {[]byte{8, 1}, 2, 0, ""}, {[]byte{8, 0x80}, 0, 4, ""}, {[]byte{10, 0, 0x80}, 2, 2,
+		{[]byte{10, 0, 10}, 2, 2, ""}, {[]byte{8}, 0, 2, ""}, {[]byte{8, 1}, 2, 0, ""}, {[]byte{8, 0x80}, 0, 4, ""},
+		{[]byte{10, 0, 0x80}, 2, 2,
 			""}, {[]byte{0x0d, 1, 2}, 0, 6, ""}, {[]byte{0x0d, 1, 2, 3, 4}, 5, 0, ""},
 		{[]byte{10, 98}, 0, 100, ""}, {[]byte{10, 99}, 0, 0, "more than 100 bytes"}, {[]byte{10, 0, 0, 1}, 0, 0, "invalid field number"},
 		{[]byte{0x0c}, 0, 0, "mismatching end group"},
@@ -196,7 +198,8 @@ func TestInsufficientMemory(t *testing.T) {
 		asked := 0
 		d := &decoder{room: 15, made: 5, extra: func() error { asked++; return nil }}
 		err := d.reserve(c.unread)
-		if c.asks < 0 && (err == nil || !strings.Contains(err.Error(), "so many small parts")) || c.asks >= 0 && (err != nil || asked != c.asks) {
+		if c.asks < 0 && (err == nil || !strings.Contains(err.Error(), "so many small parts")) || c.asks >= 0 &&
+			(err != nil || asked != c.asks) {
 			t.Errorf("reserve for %d bytes: %v after %d requests for more", c.unread, err, asked)
 		}
 	}
@@ -246,8 +249,9 @@ func (w *scriptedWire) WriteStatus(s *status.Status) error { w.ended = s; return
 
 // A message is read from its wire in pieces, exactly up to its end.
 func TestWiresAreReadInPieces(t *testing.T) {
-	for size, pieces := range map[int][]int{0: nil, 1: {1}, pieceSize - 1: {pieceSize - 1}, pieceSize: {pieceSize}, pieceSize + 1: {pieceSize,
-		1}, 2*pieceSize + 7: {pieceSize, pieceSize, 7}} {
+	for size, pieces := range map[int][]int{0: nil, 1: {1}, pieceSize - 1: {pieceSize - 1}, pieceSize: {pieceSize},
+		pieceSize + 1: {pieceSize,
+			1}, 2*pieceSize + 7: {pieceSize, pieceSize, 7}} {
 		whole := make([]byte, size+3)
 		for i := range whole {
 			whole[i] = byte(i % 251)
@@ -255,9 +259,10 @@ func TestWiresAreReadInPieces(t *testing.T) {
 		wire := &scriptedWire{b: bytes.Clone(whole)}
 		r := &wireReader{wire: wire, left: size}
 		got, err := io.ReadAll(r)
-		if r.close(); err != nil || !bytes.Equal(got, whole[:size]) || len(wire.b) != 3 || !slices.Equal(wire.asked, pieces) || r.failed != nil ||
-			wire.taken.n != 0 {
-			t.Errorf("message of %d bytes: read %d in pieces %v, %v; %d buffers are not freed", size, len(got), wire.asked, err, wire.taken.n)
+		if r.close(); err != nil || !bytes.Equal(got, whole[:size]) || len(wire.b) != 3 || !slices.Equal(wire.asked, pieces) ||
+			r.failed != nil || wire.taken.n != 0 {
+			t.Errorf("message of %d bytes: read %d in pieces %v, %v; %d buffers are not freed", size, len(got),
+				wire.asked, err, wire.taken.n)
 		}
 	}
 	wire := &scriptedWire{b: make([]byte, pieceSize)}

@@ -53,7 +53,8 @@ func TestReasonsForNoMessage(t *testing.T) {
 		want error
 	}{
 		{&Receiver{Stream: t.Context()}, io.EOF, io.EOF}, {&Receiver{Stream: t.Context()}, io.ErrUnexpectedEOF, task.ErrInvalidArgument},
-		{&Receiver{Stream: t.Context()}, broken, broken}, {&Receiver{Stream: t.Context()}, broken, context.Canceled}, {&Receiver{Stream: gone},
+		{&Receiver{Stream: t.Context()}, broken, broken}, {&Receiver{Stream: t.Context()}, broken, context.Canceled},
+		{&Receiver{Stream: gone},
 			io.EOF, io.EOF}, {&Receiver{Stream: gone, cut: errPlanted}, io.EOF, errPlanted},
 	} {
 		if got := c.b.failed(c.err); !errors.Is(got, c.want) {
@@ -129,8 +130,8 @@ func TestMessageOfUnaryCall(t *testing.T) {
 		{"one, and a broken stream", &scriptedWire{b: framed(0, good), fails: broken}, contract.MaxMessage, "reset by peer"},
 		{"no message", &scriptedWire{b: framed(0, []byte{0, 1})}, contract.MaxMessage, "message: "},
 		{"no large message", &scriptedWire{b: framed(0, make([]byte, 100_000))}, contract.MaxMessage, "invalid field number"},
-		{"a large one with no text in it", &scriptedWire{b: framed(0, append(ofSize(100_000), 0x0a, 3, 0x0a, 1, 0xff))}, contract.MaxMessage,
-			"UTF-8"},
+		{"a large one with no text in it", &scriptedWire{b: framed(0, append(ofSize(100_000), 0x0a, 3, 0x0a, 1, 0xff))},
+			contract.MaxMessage, "UTF-8"},
 		{"a packed one", &scriptedWire{b: framed(1, pack(t, good)), packed: "gzip"}, contract.MaxMessage, ""},
 		{"one that is said to be packed", &scriptedWire{b: framed(1, good)}, contract.MaxMessage, "is marked as compressed"},
 		{"one that is packed in a way that nobody knows", &scriptedWire{b: framed(1, good), packed: "zip"}, contract.MaxMessage,

@@ -85,7 +85,8 @@ func TestStreamMessageTimeout(t *testing.T) {
 				wire.head, wire.piece = c.second, c.b
 				err = in.Next(&pawlv1.EnqueueRequest{})
 			}
-			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || (wire.ended != nil) != (c.want != "") {
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) ||
+				(wire.ended != nil) != (c.want != "") {
 				t.Errorf("%s: %v, want %q; ended with %v", c.what, err, c.want, wire.ended)
 			}
 		})
@@ -123,8 +124,8 @@ func TestWaitsForMemory(t *testing.T) {
 					t.Errorf("%s: %d bytes are reserved while a message of %d is read, want %d and as many", c.what, n, len(raw), room)
 				}
 			}
-			in := &Receiver{memory: &Memory{Large: pool, Extra: pool}, errors: asStatus{}, Stream: ctx, ns: "a", largest: contract.MaxMessage,
-				wire: wire}
+			in := &Receiver{memory: &Memory{Large: pool, Extra: pool}, errors: asStatus{}, Stream: ctx, ns: "a",
+				largest: contract.MaxMessage, wire: wire}
 			err := in.Next(&pawlv1.EnqueueRequest{})
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: %v, want %q", c.what, err, c.want)

@@ -49,7 +49,8 @@ func TestEstimateMatchesAllocation(t *testing.T) {
 			t.Fatal(err)
 		}
 		runtime.ReadMemStats(&after)
-		if made := int(after.TotalAlloc - before.TotalAlloc); weighed < made*7/10 || weighed > 2*made { // lists leave their old arrays behind
+		// lists leave their old arrays behind
+		if made := int(after.TotalAlloc - before.TotalAlloc); weighed < made*7/10 || weighed > 2*made {
 			t.Errorf("%s: message of %d bytes weighs %d, decoding allocated %d", name, len(raw), weighed, made)
 		}
 	}

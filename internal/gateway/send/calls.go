@@ -101,7 +101,8 @@ func (a *Answer) read(ctx context.Context, held int64, call func(context.Context
 	if need <= contract.SmallMessage*copies {
 		need = 0
 	}
-	if more := min(need, a.memory.reads.PerCaller()) - (a.size() - before); held == 0 && more > 0 && !a.try(a.memory.reads, ns, caller, more) {
+	if more := min(need, a.memory.reads.PerCaller()) - (a.size() - before); held == 0 && more > 0 &&
+		!a.try(a.memory.reads, ns, caller, more) {
 		return nil, need, nil
 	}
 	a.shrink(before + need)

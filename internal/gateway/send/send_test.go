@@ -60,7 +60,8 @@ func TestAnswersWaitForMemory(t *testing.T) {
 				}
 				return &pawlv1.Task{Payload: payload[:c.bytes]}, nil
 			})(nil, ctx, func(into any) error { into.(*pawlv1.GetTaskRequest).TaskId = "x"; return nil }, nil)
-			if took := time.Since(began); err != nil || calls != c.want || took != c.after || len(got.(*pawlv1.Task).GetPayload()) != c.bytes {
+			if took := time.Since(began); err != nil || calls != c.want || took != c.after ||
+				len(got.(*pawlv1.Task).GetPayload()) != c.bytes {
 				t.Errorf("%s: %d calls in %v, %v, want %d in %v", c.what, calls, took, err, c.want, c.after)
 			}
 			if held := a.size(); (held >= int64(2*c.bytes)) != (c.after > 0) {
@@ -102,7 +103,8 @@ func TestReadsEndWithoutMemory(t *testing.T) {
 			ctx, a := m.Begin(t.Context())
 			ctx, _ = callinfo.Begin(ctx, task.InterfaceGRPC, "test")
 			calls, late := 0, func(int) bool { return true }
-			got, err := reading(true).unary(func(_ any, ctx context.Context, dec func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			got, err := reading(true).unary(func(_ any, ctx context.Context, dec func(any) error, _ grpc.UnaryServerInterceptor) (any,
+				error) {
 				calls++
 				n := 1
 				late = task.RoomOf(ctx)

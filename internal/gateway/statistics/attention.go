@@ -89,7 +89,8 @@ var (
 		return fmt.Sprintf("%s webhooks fail, longest: %s", grouped(n), most)
 	}}
 	webhookDrops = problem{severity: warning, kind: "webhook", sum: func(n int64, total float64, most string) string {
-		return fmt.Sprintf("%s webhooks have dropped %s, the last within the hour; most: %s", grouped(n), plural(int64(total), "notice"), most)
+		return fmt.Sprintf("%s webhooks have dropped %s, the last within the hour; most: %s", grouped(n), plural(int64(total), "notice"),
+			most)
 	}}
 	nodeRestarts = problem{severity: warning, kind: "node", sum: func(n int64, _ float64, most string) string {
 		return fmt.Sprintf("%s nodes keep restarting, most often: %s", grouped(n), most)
@@ -270,7 +271,8 @@ func (s *situation) ofNodes(f findings) {
 
 // shardProblems are the problems of shards that need attention. What merely takes time does not.
 var shardProblems = map[cluster.ProblemKind]*problem{
-	cluster.NoLeader: &noLeader, cluster.ReplicaDiffers: &replicaDiffers, cluster.FewReplicas: &fewReplicas, cluster.ReplicaLags: &replicaLags,
+	cluster.NoLeader: &noLeader, cluster.ReplicaDiffers: &replicaDiffers, cluster.FewReplicas: &fewReplicas,
+	cluster.ReplicaLags: &replicaLags,
 }
 
 // ofShards checks shards; all that have the same problem share a line.
@@ -294,8 +296,8 @@ func (s *situation) ofQueues(f findings) {
 			n := q.Waits(task.WhyNoWorkerForType)
 			f.add(&noWorkerForType, q.Queue, float64(n), "queue %s has %s of types that no worker takes", q.Queue, ready(n))
 		case q.OldestReady > q.MaxWait:
-			f.add(&longWait, q.Queue, q.OldestReady.Seconds(), "a task of queue %s has been ready for %s, longer than its max_wait of %s", q.Queue,
-				q.OldestReady.Truncate(time.Second), humanize.DurationText(q.MaxWait))
+			f.add(&longWait, q.Queue, q.OldestReady.Seconds(), "a task of queue %s has been ready for %s, longer than its max_wait of %s",
+				q.Queue, q.OldestReady.Truncate(time.Second), humanize.DurationText(q.MaxWait))
 		}
 		if n := q.Waits(task.WhyBreakerOpen); n > 0 {
 			f.add(&breakerOpen, q.Queue, float64(n), "breakers of queue %s hold back %s", q.Queue, ready(n))
@@ -334,7 +336,8 @@ func (s *situation) ofTasks(f findings) {
 	}
 	switch kept, found := s.status.Poisoned, int64(s.hour.Total().Poisoned); {
 	case kept > 0 && found > 0: // there are no more new ones than there are
-		f.add(&poison, "", float64(min(kept, found)), "%s in the last hour, %s in all", plural(min(kept, found), "poisoned task"), grouped(kept))
+		f.add(&poison, "", float64(min(kept, found)), "%s in the last hour, %s in all", plural(min(kept, found), "poisoned task"),
+			grouped(kept))
 	case kept > 0:
 		f.add(&poisonKept, "", float64(kept), "%s, none of them from the last hour", plural(kept, "poisoned task"))
 	}
@@ -392,8 +395,8 @@ func (s *situation) ofWebhooks(now time.Time, f findings) {
 			f.add(&webhookFails, h.Name, since(h.PendingSince.Time()).Seconds(), "a notice for webhook %s has waited for %s%s", h.Name,
 				since(h.PendingSince.Time()), prefixed(": ", task.Cut(h.LastError, maxWhy)))
 		case h.Dropped > 0 && since(h.DroppedAt.Time()) < hookDropped:
-			f.add(&webhookDrops, h.Name, float64(h.Dropped), "webhook %s has dropped %s, the last %s ago", h.Name, plural(h.Dropped, "notice"),
-				since(h.DroppedAt.Time()))
+			f.add(&webhookDrops, h.Name, float64(h.Dropped), "webhook %s has dropped %s, the last %s ago", h.Name,
+				plural(h.Dropped, "notice"), since(h.DroppedAt.Time()))
 		}
 	}
 }
@@ -411,7 +414,8 @@ func (s *situation) ofSchedules(f findings) {
 		if t.Skipped > 0 {
 			f.add(&scheduleLate, t.Schedule, float64(t.Skipped), "schedule %s missed %s", t.Schedule, plural(int64(t.Skipped), "tick"))
 		} else {
-			f.add(&scheduleLate, t.Schedule, t.Late.Seconds(), "a tick of schedule %s came %s late", t.Schedule, t.Late.Truncate(time.Second))
+			f.add(&scheduleLate, t.Schedule, t.Late.Seconds(), "a tick of schedule %s came %s late", t.Schedule,
+				t.Late.Truncate(time.Second))
 		}
 	}
 }

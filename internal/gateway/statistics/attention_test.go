@@ -39,7 +39,8 @@ func TestAttention(t *testing.T) {
 		return queue(s)
 	}
 	hour := func(r stats.Rates) situation {
-		return situation{known: true, hour: stats.Report{Rates: []stats.Rates{r}, Failing: []stats.Failing{{Queue: "q", Type: "t", Failures: 9}}}}
+		return situation{known: true, hour: stats.Report{Rates: []stats.Rates{r},
+			Failing: []stats.Failing{{Queue: "q", Type: "t", Failures: 9}}}}
 	}
 	with := func(s broker.NamespaceStatus, r stats.Rates) situation {
 		of := hour(r)
@@ -77,17 +78,20 @@ func TestAttention(t *testing.T) {
 	}{
 		{"nothing", situation{known: true}, ""},
 		{"nobody to ask", situation{}, "critical shard 0"},
-		{"a node gives no answer either", situation{missing: []verb.Missing{{Node: "n3"}, {Shard: 4}}}, "critical shard 0, critical node n3"},
+		{"a node gives no answer either", situation{missing: []verb.Missing{{Node: "n3"}, {Shard: 4}}},
+			"critical shard 0, critical node n3"},
 		{"a node gives no statistics, but is alive", situation{known: true, missing: []verb.Missing{{Node: "n3"}, {Shard: 4}}}, ""},
 		{"a node is away", node(cluster.NodeOverview{Reported: true, Silent: time.Minute}), "critical node n2"},
 		{"a node does not answer a new leader", node(cluster.NodeOverview{}), "critical node n2"},
 		{"a node answers, but does not report", node(cluster.NodeOverview{Answers: true, Silent: time.Minute}), "critical node n2"},
 		{"a clock is wrong", node(cluster.NodeOverview{Alive: true, Report: cluster.Report{ClockOffset: -time.Hour}}), "critical clock n2"},
-		{"a disk is below its bound, which says all", node(cluster.NodeOverview{Alive: true, Report: cluster.Report{DiskFree: 9, DiskTotal: 100,
-			DiskShort: true, MinFree: 10}}), "critical disk n2"},
+		{"a disk is below its bound, which says all",
+			node(cluster.NodeOverview{Alive: true, Report: cluster.Report{DiskFree: 9, DiskTotal: 100,
+				DiskShort: true, MinFree: 10}}), "critical disk n2"},
 		{"a disk is slow", node(cluster.NodeOverview{Alive: true, Report: cluster.Report{SlowDisk: true}}), "warning disk n2"},
 		{"a node starts again and again", node(cluster.NodeOverview{Alive: true, Starts: 3, Proof: time.Minute}), "warning node n2"},
-		{"a disk is short", node(cluster.NodeOverview{Alive: true, Report: cluster.Report{DiskFree: 9, DiskTotal: 100}}), "critical disk n2"},
+		{"a disk is short", node(cluster.NodeOverview{Alive: true, Report: cluster.Report{DiskFree: 9, DiskTotal: 100}}),
+			"critical disk n2"},
 		{"a disk is not", node(cluster.NodeOverview{Alive: true, Report: cluster.Report{DiskFree: 11, DiskTotal: 100}}), ""},
 		{"no leader", shardIs(cluster.ShardOverview{Known: true}), "critical shard 3"},
 		{"too few replicas", shardIs(cluster.ShardOverview{Known: true, Leader: 1, Under: true}), "warning shard 3"},
@@ -107,7 +111,8 @@ func TestAttention(t *testing.T) {
 			"critical no_worker i"},
 		{"new dead letters", situation{known: true, status: broker.NamespaceStatus{Dead: 19, NewDead: 10}}, "critical dead_letters "},
 		{"a few new ones", situation{known: true, status: broker.NamespaceStatus{Dead: 19, NewDead: 9}}, "warning dead_letters "},
-		{"a few, and more that were not counted", situation{known: true, status: broker.NamespaceStatus{Dead: 19, NewDead: 9, MoreNewDead: true}},
+		{"a few, and more that were not counted", situation{known: true, status: broker.NamespaceStatus{Dead: 19, NewDead: 9,
+			MoreNewDead: true}},
 			"critical dead_letters "},
 		{"old ones", situation{known: true, status: broker.NamespaceStatus{Dead: 9}}, "warning dead_letters "},
 		{"one old one", situation{known: true, status: broker.NamespaceStatus{Dead: 1}}, "warning dead_letters "},
@@ -121,9 +126,12 @@ func TestAttention(t *testing.T) {
 		{"a fifth failed, and nothing ended since", course(stats.Rates{Failed: 20, Succeeded: 80}, 16*time.Minute, stats.Rates{}), ""},
 		{"a tenth fails", hour(stats.Rates{Failed: 10, Succeeded: 90}), ""},
 		{"more fail", hour(stats.Rates{Failed: 20, Crashed: 1, Succeeded: 80}), "warning failure_rate "},
-		{"more failed, and all is well since", course(stats.Rates{Failed: 50, Succeeded: 50}, 16*time.Minute, stats.Rates{Succeeded: 30}), ""},
-		{"more failed, and one ended well since", course(stats.Rates{Failed: 50, Succeeded: 50}, 16*time.Minute, stats.Rates{Succeeded: 1}), ""},
-		{"more failed, and a fifth since", course(stats.Rates{Failed: 50, Succeeded: 50}, 16*time.Minute, stats.Rates{Failed: 2, Succeeded: 8}),
+		{"more failed, and all is well since", course(stats.Rates{Failed: 50, Succeeded: 50}, 16*time.Minute, stats.Rates{Succeeded: 30}),
+			""},
+		{"more failed, and one ended well since", course(stats.Rates{Failed: 50, Succeeded: 50}, 16*time.Minute, stats.Rates{Succeeded: 1}),
+			""},
+		{"more failed, and a fifth since", course(stats.Rates{Failed: 50, Succeeded: 50}, 16*time.Minute,
+			stats.Rates{Failed: 2, Succeeded: 8}),
 			""},
 		{"more failed, and nothing ended since", course(stats.Rates{Failed: 50, Succeeded: 50}, 16*time.Minute, stats.Rates{}),
 			"warning failure_rate "},
@@ -133,7 +141,8 @@ func TestAttention(t *testing.T) {
 			"warning failure_rate "},
 		{"a late tick", situation{known: true, report: stats.Report{Late: []stats.LateTick{{Schedule: "s", Late: time.Hour}}}},
 			"warning schedule_late s"},
-		{"ticks were missed", situation{known: true, report: stats.Report{Late: []stats.LateTick{{Schedule: "s", Skipped: 2, Late: time.Hour}}}},
+		{"ticks were missed", situation{known: true, report: stats.Report{Late: []stats.LateTick{{Schedule: "s", Skipped: 2,
+			Late: time.Hour}}}},
 			"warning schedule_late s"},
 		{"one tick was missed", situation{known: true, report: stats.Report{Late: []stats.LateTick{{Schedule: "s", Skipped: 1,
 			Late: time.Hour}}}}, "warning schedule_late s"},
@@ -312,7 +321,8 @@ func TestProblemsAreMerged(t *testing.T) {
 // Numbers are formatted in groups of three digits, and nouns agree with them.
 func TestNumberFormats(t *testing.T) {
 	for n, want := range map[int64]string{0: "0 ticks", 1: "1 tick", 2: "2 ticks", 999: "999 ticks", 1000: "1,000 ticks",
-		99999: "99,999 ticks", 1234567: "1,234,567 ticks", -1: "-1 ticks", -123: "-123 ticks", -1234: "-1,234 ticks", -123456: "-123,456 ticks"} {
+		99999: "99,999 ticks", 1234567: "1,234,567 ticks", -1: "-1 ticks", -123: "-123 ticks", -1234: "-1,234 ticks",
+		-123456: "-123,456 ticks"} {
 		if got := plural(n, "tick"); got != want {
 			t.Errorf("plural of %d = %q, want %q", n, got, want)
 		}

@@ -20,7 +20,8 @@ import (
 // viewer returns the context of a call: from a page of the web UI, or over gRPC.
 func viewer(ctx context.Context, page bool, namespace string, began int64, rights auth.Rights) context.Context {
 	ctx, call := callinfo.Begin(ctx, task.InterfaceGRPC, "test")
-	call.Namespace, call.Began, call.Principal = namespace, time.Unix(began, 0), callinfo.Principal{Principal: &auth.Principal{Rights: rights}}
+	call.Namespace, call.Began, call.Principal = namespace, time.Unix(began, 0),
+		callinfo.Principal{Principal: &auth.Principal{Rights: rights}}
 	if page {
 		return peer.NewContext(ctx, &peer.Peer{Addr: listen.InProcessAddr("")})
 	}

@@ -154,8 +154,12 @@ func seriesProto(rates []stats.Rates) *pawlv1.Series {
 		{&s.Enqueued, func(r *stats.Rates) uint32 { return r.Enqueued }}, {&s.Claimed, func(r *stats.Rates) uint32 { return r.Claimed }},
 		{&s.Succeeded, func(r *stats.Rates) uint32 { return r.Succeeded }}, {&s.Failed, func(r *stats.Rates) uint32 { return r.Failed }},
 		{&s.Crashed, func(r *stats.Rates) uint32 { return r.Crashed }}, {&s.Dead, func(r *stats.Rates) uint32 { return r.Dead }},
-		{&s.Poisoned, func(r *stats.Rates) uint32 { return r.Poisoned }}, {&s.Discarded, func(r *stats.Rates) uint32 { return r.Discarded }},
-		{&s.Cancelled, func(r *stats.Rates) uint32 { return r.Cancelled }}, {&s.Replayed, func(r *stats.Rates) uint32 { return r.Replayed }},
+		{&s.Poisoned, func(r *stats.Rates) uint32 { return r.Poisoned }}, {&s.Discarded, func(r *stats.Rates) uint32 {
+			return r.Discarded
+		}},
+		{&s.Cancelled, func(r *stats.Rates) uint32 { return r.Cancelled }}, {&s.Replayed, func(r *stats.Rates) uint32 {
+			return r.Replayed
+		}},
 	} {
 		*f.to = make([]int64, len(rates))
 		for i := range rates {
@@ -166,9 +170,9 @@ func seriesProto(rates []stats.Rates) *pawlv1.Series {
 }
 
 func countsProto(r stats.Rates) *pawlv1.EventCounts {
-	return &pawlv1.EventCounts{Enqueued: int64(r.Enqueued), Claimed: int64(r.Claimed), Succeeded: int64(r.Succeeded), Failed: int64(r.Failed),
-		Crashed: int64(r.Crashed), Dead: int64(r.Dead), Poisoned: int64(r.Poisoned), Discarded: int64(r.Discarded), Cancelled: int64(r.Cancelled),
-		Replayed: int64(r.Replayed)}
+	return &pawlv1.EventCounts{Enqueued: int64(r.Enqueued), Claimed: int64(r.Claimed), Succeeded: int64(r.Succeeded),
+		Failed: int64(r.Failed), Crashed: int64(r.Crashed), Dead: int64(r.Dead), Poisoned: int64(r.Poisoned), Discarded: int64(r.Discarded),
+		Cancelled: int64(r.Cancelled), Replayed: int64(r.Replayed)}
 }
 
 // failureRate returns the share of attempts that failed; 0 if none ended.
@@ -291,7 +295,8 @@ func setRates(q *pawlv1.Queue, b *stats.Brief) {
 		return
 	}
 	span := b.Span.Seconds()
-	q.Rates = &pawlv1.QueueRates{In: float64(b.Rates.In()) / span, Out: float64(b.Rates.Out()) / span, Failed: float64(b.Rates.Bad()) / span}
+	q.Rates = &pawlv1.QueueRates{In: float64(b.Rates.In()) / span, Out: float64(b.Rates.Out()) / span,
+		Failed: float64(b.Rates.Bad()) / span}
 	q.Wait, q.Run = latencyProto(&b.Wait), latencyProto(&b.Run)
 	// Tasks that come for later, or that wait to be retried, count once they become ready.
 	switch ready, gain := float64(q.GetDepth().GetReady()), float64(b.Rates.Claimed)-float64(b.Rates.Readied); {

@@ -42,7 +42,8 @@ func TestScale(t *testing.T) {
 			60, 15, 1, 1, true},
 	} {
 		if c.readied > 0 {
-			c.brief.Span, c.brief.Rates.Readied, c.brief.Rates.Claimed = time.Minute, uint32(c.readied), uint32(c.claims) // #nosec G115 -- a few
+			c.brief.Span, c.brief.Rates.Readied, c.brief.Rates.Claimed = time.Minute, uint32(c.readied),
+				uint32(c.claims) // #nosec G115 -- a few
 		}
 		p := scale("q", c.info, c.most, &c.brief, 10*time.Second, 2)
 		if math.Abs(p.GetSlots()-c.slots) > 0.3 || p.GetWorkers() != c.workers || p.GetActive() != c.active ||

@@ -246,6 +246,6 @@ func histogramProto(h *stats.LogHistogram) []*pawlv1.HistogramBucket {
 
 func typePeriodProto(p *stats.Period) *pawlv1.TypePeriod {
 	length := time.Duration(p.Seconds) * time.Second
-	return &pawlv1.TypePeriod{Start: timestamppb.New(time.Unix(p.From, 0)), Length: durationpb.New(length), Rates: ratesProto(p.Rates, length),
-		FailureRate: failureRate(p.Rates), Totals: countsProto(p.Rates), Run: latencyProto(&p.Run)}
+	return &pawlv1.TypePeriod{Start: timestamppb.New(time.Unix(p.From, 0)), Length: durationpb.New(length),
+		Rates: ratesProto(p.Rates, length), FailureRate: failureRate(p.Rates), Totals: countsProto(p.Rates), Run: latencyProto(&p.Run)}
 }

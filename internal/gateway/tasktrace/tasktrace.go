@@ -153,7 +153,8 @@ func (g Spans) Cancel(ctx context.Context, v *broker.View, began time.Time) {
 		return
 	}
 	start := []trace.SpanStartOption{trace.WithTimestamp(began), trace.WithSpanKind(trace.SpanKindServer),
-		trace.WithAttributes(broker.SpanAttrs("cancel", v.Queue, v.Type)...), trace.WithAttributes(semconv.MessagingMessageID(v.ID.String()),
+		trace.WithAttributes(broker.SpanAttrs("cancel", v.Queue, v.Type)...),
+		trace.WithAttributes(semconv.MessagingMessageID(v.ID.String()),
 			attrShard.Int64(int64(v.ID.Shard())))}
 	if by := callTrace(ctx); by.IsValid() {
 		start = append(start, trace.WithLinks(trace.Link{SpanContext: by}))

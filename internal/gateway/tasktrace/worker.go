@@ -38,7 +38,8 @@ func (g Spans) pastSpan(of trace.SpanContext, verb string, c *broker.Claimed, fr
 	_, span := g.Tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), of), verb+" "+c.Queue, trace.WithTimestamp(from),
 		trace.WithSpanKind(trace.SpanKindInternal), trace.WithAttributes(broker.SpanAttrs(verb, c.Queue, c.Type)...))
 	if span.IsRecording() {
-		span.SetAttributes(semconv.MessagingMessageID(c.ID.String()), attrTaskAttempt.Int(c.Exec.Attempt()), attrShard.Int64(int64(c.ID.Shard())))
+		span.SetAttributes(semconv.MessagingMessageID(c.ID.String()), attrTaskAttempt.Int(c.Exec.Attempt()),
+			attrShard.Int64(int64(c.ID.Shard())))
 		if c.Exec.Claim.Worker != "" {
 			span.SetAttributes(semconv.MessagingClientID(c.Exec.Claim.Worker))
 		}
@@ -150,8 +151,9 @@ func (g Spans) Settled(held *Holdings, verb broker.Verb, id task.ID, began time.
 	if !ok {
 		return
 	}
-	_, span := g.Tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), h.trace), word+" "+h.queue, trace.WithTimestamp(began),
-		trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(broker.SpanAttrs(word, h.queue, h.typ)...))
+	_, span := g.Tracer.Start(trace.ContextWithRemoteSpanContext(context.Background(), h.trace), word+" "+h.queue,
+		trace.WithTimestamp(began), trace.WithSpanKind(trace.SpanKindServer),
+		trace.WithAttributes(broker.SpanAttrs(word, h.queue, h.typ)...))
 	if span.IsRecording() {
 		span.SetAttributes(semconv.MessagingMessageID(id.String()), attrTaskAttempt.Int(h.attempt), attrShard.Int64(int64(id.Shard())))
 		if refused != nil {

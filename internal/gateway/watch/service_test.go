@@ -24,9 +24,10 @@ func TestRequestsAreChecked(t *testing.T) {
 	ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
 	for _, bad := range []*pawlv1.WatchEventsRequest{{Cursor: "x"}, {Cursor: convert.EncodeCursor(convert.EventCursor, []byte{1, 2})},
 		{Kinds: []string{"x"}}, {TaskId: new("x")}, {Queue: new("a\x00b")}, {Type: new(strings.Repeat("x", 300))},
-		{Digest: durationpb.New(minDigest - 1)}, {Digest: durationpb.New(maxDigest + 1)}, {Digest: &durationpb.Duration{Seconds: 1, Nanos: -1}},
-		{Digest: durationpb.New(time.Millisecond)}, {Digest: durationpb.New(time.Minute)}, {Digest: durationpb.New(-time.Second)},
-		{Digest: durationpb.New(time.Second), Cursor: convert.EncodeCursor(convert.EventCursor, []byte{})}} {
+		{Digest: durationpb.New(minDigest - 1)}, {Digest: durationpb.New(maxDigest + 1)},
+		{Digest: &durationpb.Duration{Seconds: 1, Nanos: -1}}, {Digest: durationpb.New(time.Millisecond)},
+		{Digest: durationpb.New(time.Minute)}, {Digest: durationpb.New(-time.Second)}, {Digest: durationpb.New(time.Second),
+			Cursor: convert.EncodeCursor(convert.EventCursor, []byte{})}} {
 		w, err := f.newWatcher(ctx, bad)
 		if err == nil {
 			w.close()
@@ -169,10 +170,11 @@ func TestStreamsAreCounted(t *testing.T) {
 	} {
 		ctx, _ := callinfo.Begin(t.Context(), "grpc", "test")
 		got := fmt.Sprintf("%d streams", m.streams)
-		err := f.Watch(ctx, c.request, func() { got += fmt.Sprintf(", open, %d streams", m.streams) }, func(*pawlv1.WatchEventsResponse) error {
-			got += ", frame"
-			return errPlanted
-		})
+		err := f.Watch(ctx, c.request, func() { got += fmt.Sprintf(", open, %d streams", m.streams) },
+			func(*pawlv1.WatchEventsResponse) error {
+				got += ", frame"
+				return errPlanted
+			})
 		if err == nil || got != c.want {
 			t.Errorf("%v: %s, %v; want %s", c.request, got, err, c.want)
 		}

@@ -142,7 +142,8 @@ func TestShardsByKind(t *testing.T) {
 		want   string
 	}{
 		{events.Filter{}, "[0 1 2]"}, {events.Filter{Kinds: []events.Kind{"queue.paused"}}, "[0]"},
-		{events.Filter{Kinds: []events.Kind{"task.succeeded"}}, "[1 2]"}, {events.Filter{Kinds: []events.Kind{"task.succeeded", "queue.paused"}},
+		{events.Filter{Kinds: []events.Kind{"task.succeeded"}}, "[1 2]"},
+		{events.Filter{Kinds: []events.Kind{"task.succeeded", "queue.paused"}},
 			"[0 1 2]"}, {events.Filter{Kinds: []events.Kind{"queue.paused"}, Task: task.NewID(2, 1, 1)}, "[2]"},
 	} {
 		if got := fmt.Sprint((&watcher{g: &f.Service, filter: c.filter}).shards()); got != c.want {
@@ -234,7 +235,9 @@ func TestFailedSend(t *testing.T) {
 			}
 		}
 		close(f.draining)
-		if err := f.Watch(ctx, &pawlv1.WatchEventsRequest{}, func() {}, func(*pawlv1.WatchEventsResponse) error { return nil }); !errors.Is(err,
+		if err := f.Watch(ctx, &pawlv1.WatchEventsRequest{}, func() {}, func(*pawlv1.WatchEventsResponse) error {
+			return nil
+		}); !errors.Is(err,
 			task.ErrUnavailable) {
 			t.Errorf("Watch while the node stops: %v, want unavailable", err)
 		}
@@ -374,7 +377,8 @@ func TestSilentShardsAreRetried(t *testing.T) {
 			got = append(got, fmt.Sprint(at.Milliseconds()))
 		}
 		// First it is asked for its place, then again with doubled pauses of up to 2 s. An answer takes at most 10 s.
-		if want := "0 0 100 300 700 1500 3100 5100 7100 9100 9100 19100 19200 19400 19800 20600 22200 24200"; strings.Join(got, " ") != want {
+		if want := "0 0 100 300 700 1500 3100 5100 7100 9100 9100 19100 19200 19400 19800 20600 22200 24200"; strings.Join(got,
+			" ") != want {
 			t.Errorf("asked at %s ms, want %s", got, want)
 		}
 	})

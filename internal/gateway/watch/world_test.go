@@ -30,8 +30,8 @@ type world struct {
 
 func newWorld(numbers ...uint32) *world {
 	f := &world{rings: watchtest.NewRings(), shards: &shards{all: numbers}, draining: make(chan struct{})}
-	f.Service = Service{Source: f.rings, Broker: f, Cluster: f.shards, Limits: task.DefaultLimits(), Streams: admission.NewSlots(MaxStreams),
-		Observer: callinfo.NewObserver(&meter{}, nil), Log: slog.New(slog.DiscardHandler)}
+	f.Service = Service{Source: f.rings, Broker: f, Cluster: f.shards, Limits: task.DefaultLimits(),
+		Streams: admission.NewSlots(MaxStreams), Observer: callinfo.NewObserver(&meter{}, nil), Log: slog.New(slog.DiscardHandler)}
 	return f
 }
 

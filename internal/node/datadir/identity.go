@@ -305,8 +305,9 @@ func mustBeNew(fs vfs.FS, dir string) error {
 	}
 	for _, name := range others {
 		if name == MapFile || name == LogDir || strings.HasPrefix(name, "shard-") {
-			return &ondisk.DamageError{What: "identity", File: fs.PathJoin(dir, IdentityFile), Reason: fmt.Sprintf("it is missing, and %q is there",
-				name)}
+			return &ondisk.DamageError{What: "identity", File: fs.PathJoin(dir, IdentityFile),
+				Reason: fmt.Sprintf("it is missing, and %q is there",
+					name)}
 		}
 	}
 	return MustBeEmpty(fs, dir)

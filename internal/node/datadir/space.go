@@ -103,8 +103,8 @@ func (r *Space) MustHold(shard uint32, size uint64) error {
 		r.refused = map[uint32]NoRoom{}
 	}
 	if _, before := r.refused[shard]; !before {
-		r.Logger.Error("the disk has no room for the state of a shard: this replica can't be filled until it has", "shard", shard, "dir", r.Dir,
-			"bytes", size, "free_bytes", free, "min_free_bytes", r.Min)
+		r.Logger.Error("the disk has no room for the state of a shard: this replica can't be filled until it has", "shard",
+			shard, "dir", r.Dir, "bytes", size, "free_bytes", free, "min_free_bytes", r.Min)
 	}
 	r.refused[shard] = NoRoom{Shard: shard, Bytes: int64(size), At: time.Now()}
 	return fmt.Errorf("the disk of node %s has %d MiB free: the state of shard %d takes %d MiB, and %d MiB must stay free (--min-free)",
@@ -130,8 +130,8 @@ func (r *Space) CheckFull() bool {
 	full, changed := r.isFull(time.Now())
 	switch {
 	case full && changed:
-		r.Logger.Error("the disk has less than --min-free left: no new tasks are accepted here, and other nodes take over the shards of this "+
-			"one, if they have room",
+		r.Logger.Error("the disk has less than --min-free left: no new tasks are accepted here, and other nodes take over the "+
+			"shards of this one, if they have room",
 			"dir", r.Dir, "min_free_bytes", r.Min)
 	case changed:
 		r.Logger.Info("the disk has room again", "dir", r.Dir, "min_free_bytes", r.Min)

@@ -22,7 +22,8 @@ func TestNoRoomForState(t *testing.T) {
 		}
 		for range 3 {
 			if err := r.MustHold(2, 400<<20+1); err == nil ||
-				err.Error() != "the disk of node n1 has 500 MiB free: the state of shard 2 takes 400 MiB, and 100 MiB must stay free (--min-free)" {
+				err.Error() != "the disk of node n1 has 500 MiB free: the state of shard 2 takes 400 MiB, and 100 MiB must stay free "+
+					"(--min-free)" {
 				t.Errorf("a byte more: %v", err)
 			}
 		}

@@ -9,7 +9,8 @@ import (
 
 // The replicas that differ are those that are not most of the ones that could be asked. Without a majority there is no telling.
 func TestWhoDiffers(t *testing.T) {
-	a, b, c := shard.Hash{Index: 7, Sum: 1, Rows: 9}, shard.Hash{Index: 7, Sum: 2, Rows: 9}, shard.Hash{Index: 7, Sum: 1, Rows: 9, Next: "k"}
+	a, b, c := shard.Hash{Index: 7, Sum: 1, Rows: 9}, shard.Hash{Index: 7, Sum: 2, Rows: 9}, shard.Hash{Index: 7, Sum: 1,
+		Rows: 9, Next: "k"}
 	apart, torn := Finding{7, true}, Finding{7, false}
 	for name, test := range map[string]struct {
 		hashes map[uint64]shard.Hash

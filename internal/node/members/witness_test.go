@@ -52,7 +52,8 @@ func TestReachIsSaved(t *testing.T) {
 	w = OpenWitness(dir)
 	for node, index := range map[uint32]uint64{3: 9, 4: 0} {
 		asked := ReplicaReach{Shard: 1, Replica: 1<<32 | uint64(node)}
-		if known := w.Note("cluster", node, Told{Reached: []ReplicaReach{asked}}); len(known.Reached) != 1 || known.Reached[0].Index != index {
+		if known := w.Note("cluster", node, Told{Reached: []ReplicaReach{asked}}); len(known.Reached) != 1 ||
+			known.Reached[0].Index != index {
 			t.Errorf("node %d: %+v, want entry %d", node, known.Reached, index)
 		}
 	}

@@ -189,7 +189,8 @@ func (c *Claims) abandonHere(ctx context.Context, a abandonArgs) (answer abandon
 }
 
 func (c *Claims) release(ctx context.Context, shard uint32, k claimKeyName) (int, error) {
-	got, err := c.claimHere(ctx, Claiming{Shard: shard, Call: broker.ClaimCall{Namespace: k.Namespace, ClaimKey: k.Key, Max: task.MaxClaim}})
+	got, err := c.claimHere(ctx, Claiming{Shard: shard, Call: broker.ClaimCall{Namespace: k.Namespace, ClaimKey: k.Key,
+		Max: task.MaxClaim}})
 	if err != nil || len(got.Out) == 0 {
 		return 0, err
 	}

@@ -112,9 +112,11 @@ func TestCallerLeavesWaitingClaim(t *testing.T) {
 				routertest.Pass(time.Second)
 				switch x := f.State(id); {
 				case len(got) == 0 && x.State != task.Ready:
-					t.Fatalf("delivery %d, cancelled after %d half latencies: the caller got no task, but it is %s", network, after, x.State)
+					t.Fatalf("delivery %d, cancelled after %d half latencies: the caller got no task, but it is %s",
+						network, after, x.State)
 				case len(got) == 1 && x.State != task.Claimed:
-					t.Fatalf("delivery %d, cancelled after %d half latencies: the caller got the task, but it is %s", network, after, x.State)
+					t.Fatalf("delivery %d, cancelled after %d half latencies: the caller got the task, but it is %s",
+						network, after, x.State)
 				}
 				f.With(func() { // so that the next round does not see it
 					f.Shards[1].Ready = 0

@@ -49,8 +49,8 @@ func TestSettlingInUnknownShard(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		calls := []broker.Settle{{Hold: broker.Hold{ID: task.NewID(77, 1, 1)}}, {Hold: broker.Hold{ID: task.NewID(77, 1, 2)}}}
 		out, at, err := f.Nodes[2].Settle(bg, 77, calls)
-		if err != nil || len(out) != 2 || !errors.Is(out[0].Err, task.ErrNotFound) || !errors.Is(out[1].Err, task.ErrNotFound) || at.Index != 0 ||
-			f.Count("settle") != 0 {
+		if err != nil || len(out) != 2 || !errors.Is(out[0].Err, task.ErrNotFound) || !errors.Is(out[1].Err, task.ErrNotFound) ||
+			at.Index != 0 || f.Count("settle") != 0 {
 			t.Errorf("a shard that does not exist: %+v at %+v, %v", out, at, err)
 		}
 		f.With(func() { f.SystemLeader = 0 })

@@ -323,7 +323,8 @@ func TestFailingClaimHoldsUpNoOther(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		if left := claims.Abandoned(); left != 1 || len(a.calls) != n-1 {
-			t.Errorf("of %d lost claims, one of which keeps failing, %d were released, and %d are still looked after", n, len(a.calls), left)
+			t.Errorf("of %d lost claims, one of which keeps failing, %d were released, and %d are still looked after", n,
+				len(a.calls), left)
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -389,7 +390,8 @@ func TestLeaderRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &localBroker{errs: []error{task.Invalid("max", "is bad")}, got: []broker.Claimed{{}}}
 		claims, _ := newLocal(t, a)
-		if got, _, err := claims.Claim(context.Background(), 1, broker.ClaimCall{}, time.Minute); !errors.Is(err, task.ErrInvalidArgument) ||
+		if got, _, err := claims.Claim(context.Background(), 1, broker.ClaimCall{}, time.Minute); !errors.Is(err,
+			task.ErrInvalidArgument) ||
 			got != nil || len(a.claims) != 1 {
 			t.Errorf("got %v, %v after %d calls", got, err, len(a.claims))
 		}
@@ -397,7 +399,8 @@ func TestLeaderRefuses(t *testing.T) {
 			a.claims[1].ClaimKey != "" {
 			t.Errorf("got %v, %v by %+v", got, err, a.claims)
 		}
-		if err := claims.Await(context.Background(), 1, broker.ClaimCall{}); !errors.Is(err, task.ErrInvalidArgument) || claims.Watches() != 0 {
+		if err := claims.Await(context.Background(), 1, broker.ClaimCall{}); !errors.Is(err, task.ErrInvalidArgument) ||
+			claims.Watches() != 0 {
 			t.Errorf("Await: %v, and %d watches", err, claims.Watches())
 		}
 	})
@@ -514,8 +517,8 @@ func TestWatchesOfOneClaim(t *testing.T) {
 	f.byShard[1].node = 2
 	clear(l.added) // they have been sent
 	if f.remove(one, old.ID, old.Token); len(f.claims) != 2 || len(l.gone) != 0 || len(one.remote) != 1 || len(two.remote) != 2 {
-		t.Errorf("one of two watches was removed: %d claims are left, %d to be removed there, %d and %d watched", len(f.claims), len(l.gone),
-			len(one.remote), len(two.remote))
+		t.Errorf("one of two watches was removed: %d claims are left, %d to be removed there, %d and %d watched",
+			len(f.claims), len(l.gone), len(one.remote), len(two.remote))
 	}
 	if f.remove(two, old.ID, old.Token); len(f.claims) != 1 || len(l.gone) != 1 || l.gone[0] != old {
 		t.Errorf("both were removed: %d claims are left, to be removed there are %+v", len(f.claims), l.gone)

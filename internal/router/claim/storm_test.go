@@ -88,8 +88,8 @@ func TestNoWatchIsLeftAfterAStorm(t *testing.T) {
 			for n := range uint32(2) {
 				m := f.Nodes[n+1]
 				if left := m.Remote(); m.Watched() != 0 || left.Claims+left.Shards != 0 {
-					t.Errorf("seed %d: all claims have ended, and node %d watches %d, and has %d of other nodes' in %d shards", seed, n+1, m.Watched(),
-						left.Claims, left.Shards)
+					t.Errorf("seed %d: all claims have ended, and node %d watches %d, and has %d of other nodes' in %d shards",
+						seed, n+1, m.Watched(), left.Claims, left.Shards)
 				}
 			}
 			for _, id := range cancelled {

@@ -188,7 +188,8 @@ func TestEndedClaimsAreForgotten(t *testing.T) {
 		routertest.Pass(time.Second)
 		synctest.Wait()
 		if n := f.Nodes[1].Watched(); n != 10 || m.Remote().Claims != 10 || len(w.Lost()) != 0 {
-			t.Errorf("leader watches %d claims, this node has %d, %d losses reported; want 10, 10 and 0", n, m.Remote().Claims, len(w.Lost()))
+			t.Errorf("leader watches %d claims, this node has %d, %d losses reported; want 10, 10 and 0", n,
+				m.Remote().Claims, len(w.Lost()))
 		}
 		w.Close()
 		w.Add(holds[45]) // too late

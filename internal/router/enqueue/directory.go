@@ -92,7 +92,8 @@ func (d *Directory) PutQueue(ctx context.Context, action auditlog.Action, ns, na
 		if err != nil {
 			return queues.Queue{}, err
 		}
-		a := queues.Replacement{Namespace: ns, Name: name, Version: old.Config.Version, Config: old.Config, By: action.By, Action: action.Action}
+		a := queues.Replacement{Namespace: ns, Name: name, Version: old.Config.Version, Config: old.Config, By: action.By,
+			Action: action.Action}
 		if !exists {
 			a.Config.Settings = task.DefaultSettings()
 		}

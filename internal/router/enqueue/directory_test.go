@@ -43,7 +43,8 @@ func TestQueuesAreReadFromSystemLeader(t *testing.T) {
 			c.Paused = true
 			return nil
 		})
-		if err != nil || again.Config.Version != 2 || again.Config.Settings.MaxLength != 7 || !again.Config.CreatedAt.Equal(q.Config.CreatedAt) {
+		if err != nil || again.Config.Version != 2 || again.Config.Settings.MaxLength != 7 ||
+			!again.Config.CreatedAt.Equal(q.Config.CreatedAt) {
 			t.Errorf("PutQueue that pauses = %+v, %v", again, err)
 		}
 		refused := task.Invalid("x", "y")
@@ -105,7 +106,8 @@ func TestQueuesWithoutSystemShard(t *testing.T) {
 			began := time.Now()
 			q, exists, err := two.Queue(context.Background(), ns, "q")
 			if took := time.Since(began); err != nil || !exists || !reflect.DeepEqual(q, placed) || took > enqueue.CopyTime {
-				t.Errorf("%s: the queue is %+v, %t, %v after %v, want %+v of the copy within half a second", what, q, exists, err, took, placed)
+				t.Errorf("%s: the queue is %+v, %t, %v after %v, want %+v of the copy within half a second", what, q,
+					exists, err, took, placed)
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), enqueue.CopyTime/2)
 			defer cancel()
@@ -132,10 +134,11 @@ func TestConcurrentChanges(t *testing.T) {
 		for _, m := range f.Nodes {
 			for range each {
 				go func() {
-					_, err := m.Queues.PutQueue(context.Background(), auditlog.Action{}, routertest.Namespace, "q", func(c *task.QueueConfig) error {
-						c.Settings.MaxLength++
-						return nil
-					})
+					_, err := m.Queues.PutQueue(context.Background(), auditlog.Action{}, routertest.Namespace, "q",
+						func(c *task.QueueConfig) error {
+							c.Settings.MaxLength++
+							return nil
+						})
 					done <- err
 				}()
 			}
@@ -165,7 +168,8 @@ func TestRecreatedQueue(t *testing.T) {
 			n.Copy["q"] = queues.Queue{Namespace: routertest.Namespace, Name: "q", Shard: 1}
 			n.Copy["other"] = queues.Queue{Namespace: routertest.Namespace, Name: "other", Shard: 1}
 		}
-		got, _, err := m.Enqueue(context.Background(), 1, routertest.Namespace, []task.Spec{{Queue: "other"}, {Queue: "q"}, {Queue: "other"}})
+		got, _, err := m.Enqueue(context.Background(), 1, routertest.Namespace, []task.Spec{{Queue: "other"},
+			{Queue: "q"}, {Queue: "other"}})
 		if err != nil {
 			t.Fatal(err)
 		}

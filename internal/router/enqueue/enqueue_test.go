@@ -168,7 +168,8 @@ func TestKeysInDifferentSlots(t *testing.T) {
 		{"both without a key", parts(half, ^half), 0, task.Spec{Unique: &task.Unique{Key: "a"}, IdempotencyKey: "b"}, "idempotency_key"},
 		{"a known idempotency key", parts(half, ^half), 2, task.Spec{Key: "a", IdempotencyKey: "b"}, ""},
 		{"equal keys", parts(half, ^half), 0, task.Spec{Key: "a", Unique: &task.Unique{Key: "a"}, IdempotencyKey: "a"}, ""},
-		{"the same text in braces", parts(half, ^half), 0, task.Spec{Key: "{a}1", Unique: &task.Unique{Key: "2{a}"}, IdempotencyKey: "a"}, ""},
+		{"the same text in braces", parts(half, ^half), 0, task.Spec{Key: "{a}1", Unique: &task.Unique{Key: "2{a}"}, IdempotencyKey: "a"},
+			""},
 		{"a queue that has moved as a whole", parts(0, task.AllSlots), 0, task.Spec{Key: "a", Unique: &task.Unique{Key: "b"}}, ""},
 		{"one that has moved as a whole, of which some slots were elsewhere before", []queues.Part{{Shard: 1, Left: half},
 			{Shard: 3, Left: ^half}, {Shard: 2, Next: task.AllSlots}},
@@ -188,7 +189,8 @@ func TestKeysInDifferentSlots(t *testing.T) {
 				t.Fatal(err)
 			}
 			refused, _ := task.AsError(out[0].Err)
-			if (c.field == "") != (refused == nil) || refused != nil && (refused.Field != c.field || refused.Code != task.CodeInvalidArgument) {
+			if (c.field == "") != (refused == nil) || refused != nil && (refused.Field != c.field ||
+				refused.Code != task.CodeInvalidArgument) {
 				t.Errorf("%s: %v, want it refused for %q", c.name, out[0].Err, c.field)
 			}
 		})
@@ -212,7 +214,8 @@ func TestStaleMapOfAnotherQueue(t *testing.T) {
 		}
 		out, _, err := m.Enqueue(context.Background(), 2, routertest.Namespace,
 			[]task.Spec{{Type: "job", Queue: "spread", Unique: &task.Unique{Key: "k"}}})
-		if got := s.Was(); got != "enqueue [job] in 1, place spread, enqueue [job] in 3" || err != nil || out[0].Err != nil { // where it is now
+		// where it is now
+		if got := s.Was(); got != "enqueue [job] in 1, place spread, enqueue [job] in 3" || err != nil || out[0].Err != nil {
 			t.Errorf("calls %s, %+v, %v", got, out, err)
 		}
 	})
@@ -243,7 +246,8 @@ func TestTasksOfMovedSlots(t *testing.T) {
 		time  time.Duration // of the caller; 0: unlimited
 		most  time.Duration
 	}{
-		{"at once", 0, 0, 0}, {"a while later", time.Second, 0, 2 * time.Second}, {"in time", time.Second, 5 * time.Second, 2 * time.Second},
+		{"at once", 0, 0, 0}, {"a while later", time.Second, 0, 2 * time.Second}, {"in time", time.Second,
+			5 * time.Second, 2 * time.Second},
 		{"never", -1, 0, forward.SearchTime + time.Second}, {"never, for a caller with little time", -1, time.Second, time.Second},
 	} {
 		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {

@@ -56,7 +56,8 @@ func (g *Groups) makeOnce(ctx context.Context, ns string, group task.Group) (bro
 			if shard == home {
 				continue
 			}
-			out, err := forward.Call(ctx, g.forward, FindGroup, shard, NewGroup{OnShard: broker.OnShard{Shard: shard, Namespace: ns}, Group: group})
+			out, err := forward.Call(ctx, g.forward, FindGroup, shard, NewGroup{OnShard: broker.OnShard{Shard: shard, Namespace: ns},
+				Group: group})
 			if err == nil || !errors.Is(err, task.ErrNotFound) {
 				return out.Made, out.At, err
 			}
@@ -133,7 +134,8 @@ func (g *Groups) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []
 		switch {
 		case j.Message != nil:
 			out[i].Err = task.Unavailable(forward.NoLeaderRetry,
-				"group %s has the task, but it is still on its way to queue %q: repeat the call with the same request_id to learn its outcome",
+				"group %s has the task, but it is still on its way to queue %q: repeat the call with the same request_id to "+
+					"learn its outcome",
 				id, tasks[i].Queue)
 		case j.Err == nil && j.Duplicate && j.ID.Shard() != home: // the home knows only its id
 			if shown, err := ShowTask.Call(ctx, g.forward, TaskWait{OnTask: broker.OnTask{Namespace: ns, ID: j.ID}}); err == nil {

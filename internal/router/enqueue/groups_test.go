@@ -35,24 +35,27 @@ func TestGroupHomeIsFirstTasksShard(t *testing.T) {
 	}{
 		{"one task", task.Group{Tasks: tasks("two"), OnComplete: &task.Spec{Queue: "one"}}, nil, "make in 2 with [two]", nil},
 		{"several queues", task.Group{Tasks: tasks("two", "one", "two")}, nil, "make in 2 with [two]", nil},
-		{"a queue that can't be placed is no reason to wait", task.Group{Tasks: tasks("two", "none")}, nil, "place none, make in 2 with [two]",
-			nil},
+		{"a queue that can't be placed is no reason to wait", task.Group{Tasks: tasks("two", "none")}, nil,
+			"place none, make in 2 with [two]", nil},
 		{"none at the beginning", task.Group{OnComplete: &task.Spec{Queue: "one"}}, nil, "make in 1 with []", nil},
 		{"nothing but a group", task.Group{Open: true}, nil, "place default, make in 3 with []", nil},
 		{"its queue can't be placed", task.Group{Tasks: tasks("none")}, nil, "place none", routertest.ErrAway},
-		{"its slot has moved", task.Group{Tasks: tasks("spread"), RequestID: routertest.Asked}, nil, "find in 1, make in 2 with [spread]", nil},
+		{"its slot has moved", task.Group{Tasks: tasks("spread"), RequestID: routertest.Asked}, nil, "find in 1, make in 2 with [spread]",
+			nil},
 		{"and the request came before that", task.Group{Tasks: tasks("spread"), RequestID: routertest.Asked}, map[uint32]error{1: nil},
 			"find in 1", nil},
 		{"or nobody can say", task.Group{Tasks: tasks("spread"), RequestID: routertest.Asked}, map[uint32]error{1: routertest.ErrAway},
 			"find in 1", routertest.ErrAway},
-		{"nobody asks twice without a request", task.Group{Tasks: []task.Spec{{Queue: "spread", Key: "k"}}}, nil, "make in 2 with [spread]", nil},
+		{"nobody asks twice without a request", task.Group{Tasks: []task.Spec{{Queue: "spread", Key: "k"}}}, nil, "make in 2 with [spread]",
+			nil},
 		{"a queue in one shard", task.Group{Tasks: tasks("one"), RequestID: routertest.Asked}, nil, "make in 1 with [one]", nil},
 	} {
 		routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
 			s.Known = c.known
 			made, stamp, err := m.Groups.MakeGroup(context.Background(), routertest.Namespace, c.group)
 			_, found := c.known[1]
-			if got := s.Was(); got != c.want || !errors.Is(err, c.err) || made.Duplicate != (found && err == nil) || err == nil && stamp.Index == 0 {
+			if got := s.Was(); got != c.want || !errors.Is(err, c.err) || made.Duplicate != (found && err == nil) ||
+				err == nil && stamp.Index == 0 {
 				t.Errorf("%s: calls %s, stamp %+v, error %v; want %s, %v", c.name, got, stamp, err, c.want, c.err)
 			}
 		})
@@ -93,7 +96,8 @@ func TestGroupFollowsItsSlot(t *testing.T) {
 			now := old
 			now.Config.Version = 6
 			if moves {
-				now.Parts = []queues.Part{{Shard: 2, Left: task.AllSlots, Recent: true}, {Shard: 3, Slots: task.AllSlots, Next: task.AllSlots}}
+				now.Parts = []queues.Part{{Shard: 2, Left: task.AllSlots, Recent: true}, {Shard: 3, Slots: task.AllSlots,
+					Next: task.AllSlots}}
 			}
 			m.Fleet.With(func() { m.Fleet.Queues["spread"] = now })
 			_, _, err := m.Groups.MakeGroup(context.Background(), routertest.Namespace,
@@ -126,14 +130,14 @@ func TestMembersAreDelivered(t *testing.T) {
 		s.Refused = map[string]error{"bad": task.Invalid("type", "is bad"), "full": &task.Error{Code: task.CodeQueueFull},
 			"away": routertest.ErrAway, "odd": errors.New("odd")}
 		here := broker.Joined{Accepted: broker.Accepted{ID: task.NewID(2, 2, 2), State: task.Claimed}}
-		s.Joined = []broker.Joined{here, sent("job", "one"), sent("bad", "one"), sent("full", "one"), sent("away", "one"), sent("odd", "one"),
-			sent("job", "three")}
+		s.Joined = []broker.Joined{here, sent("job", "one"), sent("bad", "one"), sent("full", "one"), sent("away", "one"),
+			sent("odd", "one"), sent("job", "three")}
 		made, _, err := m.Groups.MakeGroup(context.Background(), routertest.Namespace, task.Group{Tasks: []task.Spec{{Queue: "two"}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, want := range []string{"00000002 claimed, <nil>", "00000001 ready, <nil>", "refused", "on its way", "on its way", "on its way",
-			"00000003 ready, <nil>"} {
+		for i, want := range []string{"00000002 claimed, <nil>", "00000001 ready, <nil>", "refused", "on its way",
+			"on its way", "on its way", "00000003 ready, <nil>"} {
 			j := made.Tasks[i]
 			got := fmt.Sprintf("%08d %s, %v", j.ID.Shard(), j.State, j.Err)
 			switch {
@@ -199,7 +203,8 @@ func TestMembersOfAGroup(t *testing.T) {
 		} {
 			delete(m.Copy, "new")
 			seen.EndedAt, unseen = c.ended, c.err
-			_, stamp, err := m.Groups.AddToGroup(context.Background(), routertest.Namespace, group, []task.Spec{{Queue: "two"}, {Queue: "new"}})
+			_, stamp, err := m.Groups.AddToGroup(context.Background(), routertest.Namespace, group,
+				[]task.Spec{{Queue: "two"}, {Queue: "new"}})
 			if got := s.Was(); !strings.HasPrefix(got, c.want) || !errors.Is(err, c.err) || stamp.Shard != 2 {
 				t.Errorf("group ended at %d: calls %s, stamp %+v, error %v; want %s", c.ended, got, stamp, err, c.want)
 			}
@@ -263,7 +268,8 @@ func TestOutboxIsSent(t *testing.T) {
 			s.Note("%d notices in %d", len(q.Notices), q.Shard)
 			return verb.Nothing{}, errs[q.Shard]
 		})
-		verbtest.On(m.Broker, broker.OperateTask, func(_ context.Context, q broker.TaskCommand) (out broker.Shown[*broker.View], err error) {
+		verbtest.On(m.Broker, broker.OperateTask, func(_ context.Context, q broker.TaskCommand) (out broker.Shown[*broker.View],
+			err error) {
 			s.Note("%s by %d in %d", q.Verb, q.Message[15], q.ID.Shard())
 			return out, errs[q.ID.Shard()]
 		})
@@ -292,7 +298,8 @@ func TestOutboxIsSent(t *testing.T) {
 			}
 		}
 		s.Fails = nil
-		if out := m.Outbox.Send(context.Background(), routertest.Namespace, messages[4:5]); out[0].Err != nil || s.Was() != "1 notifications" {
+		if out := m.Outbox.Send(context.Background(), routertest.Namespace, messages[4:5]); out[0].Err != nil ||
+			s.Was() != "1 notifications" {
 			t.Errorf("sending one notification: %v", out[0].Err)
 		}
 		if m.Outbox.Send(context.Background(), routertest.Namespace, messages[2:3]); s.Was() != "cancel by 8 in 2" {

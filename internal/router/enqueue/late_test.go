@@ -86,7 +86,8 @@ func TestHungSystemShardDelaysNoGroup(t *testing.T) {
 		if took := time.Since(began); err != nil || took > time.Second || s.Was() != "make in 2 with [two]" {
 			t.Errorf("MakeGroup took %s, %v", took, err)
 		}
-		s.Joined = []broker.Joined{{Accepted: broker.Accepted{ID: task.NewID(2, 1, 7)}}, {Accepted: broker.Accepted{ID: task.NewID(2, 1, 8)}}}
+		s.Joined = []broker.Joined{{Accepted: broker.Accepted{ID: task.NewID(2, 1, 7)}},
+			{Accepted: broker.Accepted{ID: task.NewID(2, 1, 8)}}}
 		verbtest.On(m.Broker, broker.ShowGroup, func(context.Context, broker.OnGroup) (out broker.Shown[*broker.GroupView], err error) {
 			out.View = &broker.GroupView{}
 			return out, nil

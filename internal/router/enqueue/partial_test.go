@@ -111,17 +111,19 @@ func TestVersionsOfRoutes(t *testing.T) {
 // Tasks go to the shard that has the queue, if the one asked first says that it has moved.
 func TestMovedQueue(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
-		moved := forward.MovedTo(queues.Queue{Namespace: routertest.Namespace, Name: "one", Shard: 2, Config: task.QueueConfig{Version: 99}})
+		moved := forward.MovedTo(queues.Queue{Namespace: routertest.Namespace, Name: "one", Shard: 2,
+			Config: task.QueueConfig{Version: 99}})
 		fail(s, m, map[uint32]error{1: moved}, 0)
 		specs := []task.Spec{{Type: "a", Queue: "one"}, {Type: "b", Queue: "one"}}
 		out, stamp, err := m.Enqueue(bg, 1, routertest.Namespace, specs)
-		if got := s.Was(); got != "enqueue [a b] in 1, enqueue [a b] in 2" || err != nil || out[0].ID.Shard() != 2 || out[1].ID.Shard() != 2 ||
-			stamp.Shard != 2 || specs[1].Routed != 99 {
+		if got := s.Was(); got != "enqueue [a b] in 1, enqueue [a b] in 2" || err != nil || out[0].ID.Shard() != 2 ||
+			out[1].ID.Shard() != 2 || stamp.Shard != 2 || specs[1].Routed != 99 {
 			t.Errorf("calls %s: %+v at %+v, %v", got, out, stamp, err)
 		}
 	})
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) { // found out slot by slot
-		moved := forward.MovedTo(queues.Queue{Namespace: routertest.Namespace, Name: "one", Shard: 2, Config: task.QueueConfig{Version: 99}})
+		moved := forward.MovedTo(queues.Queue{Namespace: routertest.Namespace, Name: "one", Shard: 2,
+			Config: task.QueueConfig{Version: 99}})
 		fail(s, m, map[uint32]error{1: moved}, 0)
 		m.Fleet.Queues["one"] = queues.Queue{Namespace: routertest.Namespace, Name: "one", Shard: 2, Config: task.QueueConfig{Version: 99}}
 		specs := []task.Spec{{Type: "a", Queue: "one"}, {Type: "b", Queue: "spread", Key: "k"}}
@@ -135,8 +137,9 @@ func TestMovedQueue(t *testing.T) {
 // A group whose request may be known where its slot was long ago is looked up only where it moved recently.
 func TestGroupLookupAfterSlotMove(t *testing.T) {
 	routertest.InScript(t, func(s *routertest.Script, m *routertest.Member) {
-		m.Copy["spread"] = queues.Queue{Namespace: routertest.Namespace, Name: "spread", Parts: []queues.Part{{Shard: 1, Left: task.AllSlots},
-			{Shard: 3, Left: task.AllSlots, Recent: true}, {Shard: 2, Slots: task.AllSlots, Next: task.AllSlots}}}
+		m.Copy["spread"] = queues.Queue{Namespace: routertest.Namespace, Name: "spread",
+			Parts: []queues.Part{{Shard: 1, Left: task.AllSlots},
+				{Shard: 3, Left: task.AllSlots, Recent: true}, {Shard: 2, Slots: task.AllSlots, Next: task.AllSlots}}}
 		_, stamp, err := m.Groups.MakeGroup(bg, routertest.Namespace, task.Group{Tasks: []task.Spec{{Queue: "spread"}},
 			RequestID: routertest.Asked})
 		if got := s.Was(); got != "find in 3, make in 2 with [spread]" || err != nil || stamp.Shard != 2 {
@@ -185,7 +188,8 @@ func TestResentMessages(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		var taken atomic.Int64
 		for _, m := range f.Nodes {
-			verbtest.On(m.Control, webhooks.TakeNotifications, func(_ context.Context, q webhooks.Notifications) (none verb.Nothing, err error) {
+			verbtest.On(m.Control, webhooks.TakeNotifications, func(_ context.Context, q webhooks.Notifications) (none verb.Nothing,
+				err error) {
 				if err = (routertest.FakeControl{M: m}).Check(); err == nil {
 					taken.Add(int64(len(q.All)))
 				}

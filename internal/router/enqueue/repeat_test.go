@@ -108,16 +108,17 @@ func TestCopyIsUpdated(t *testing.T) {
 func TestLateChangesAreGivenUp(t *testing.T) {
 	routertest.InFleet(t, 1, func(f *routertest.Fleet) {
 		tries := 0
-		_, err := f.Nodes[1].Queues.PutQueue(context.Background(), auditlog.Action{}, routertest.Namespace, "q", func(c *task.QueueConfig) error {
-			tries++
-			c.Paused = !c.Paused
-			f.With(func() {
-				q := f.Queues["q"]
-				q.Config.Version++
-				f.Queues["q"] = q
+		_, err := f.Nodes[1].Queues.PutQueue(context.Background(), auditlog.Action{}, routertest.Namespace, "q",
+			func(c *task.QueueConfig) error {
+				tries++
+				c.Paused = !c.Paused
+				f.With(func() {
+					q := f.Queues["q"]
+					q.Config.Version++
+					f.Queues["q"] = q
+				})
+				return nil
 			})
-			return nil
-		})
 		if tries != 10 || !errors.Is(err, task.ErrUnavailable) {
 			t.Errorf("after %d attempts: %v", tries, err)
 		}

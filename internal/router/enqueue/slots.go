@@ -128,8 +128,8 @@ const (
 	searchNone   search = iota // no other shard can know it
 	searchRecent               // those that its slot has left, while its request may be repeated
 	searchOld                  // those that its slot has left
-	// searchTwice: those, and the one that takes it, are first asked for its idempotency key. A shard that holds its unique key would answer
-	// by that, even if another one knows the idempotency key, which counts first.
+	// searchTwice: those, and the one that takes it, are first asked for its idempotency key. A shard that holds its
+	// unique key would answer by that, even if another one knows the idempotency key, which counts first.
 	searchTwice
 )
 
@@ -137,7 +137,8 @@ func searchFor(spec *task.Spec) search {
 	switch {
 	case spec.Unique != nil && spec.IdempotencyKey != "":
 		return searchTwice
-	case spec.Unique != nil, spec.IdempotencyKey != "", spec.RequestTTL > 0: // the last is a message: it may be repeated for as long as a key
+	// the last is a message: it may be repeated for as long as a key
+	case spec.Unique != nil, spec.IdempotencyKey != "", spec.RequestTTL > 0:
 		return searchOld
 	case spec.RequestID != task.ID{}:
 		return searchRecent

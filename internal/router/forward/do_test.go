@@ -58,8 +58,8 @@ func TestListsOfAllShards(t *testing.T) {
 			call = broker.ListGroups.Make(page)
 			if err := f.Nodes[1].Do(context.Background(), call); err != nil || len(call.Parts()) != 1 || len(call.Resp.Page.Groups) != 1 ||
 				fmt.Sprint(call.Resp.Missing) != "[shard 2]" {
-				t.Errorf("ListGroups without the leader of a shard: %+v, %d parts, %v; want the groups of shard 1, and shard 2 missing", call.Resp,
-					len(call.Parts()), err)
+				t.Errorf("ListGroups without the leader of a shard: %+v, %d parts, %v; want the groups of shard 1, and shard 2 missing",
+					call.Resp, len(call.Parts()), err)
 			}
 		})
 		f.With(func() { f.Shards[2].Leader = 2 })

@@ -25,12 +25,15 @@ func TestWaitIsRepeated(t *testing.T) {
 	}{
 		{"done at once", time.Second, 0, 1, 0, []time.Duration{time.Second}, 0},
 		{"without a span", 0, 0, 0, 0, []time.Duration{0}, 0},
-		{"done later", time.Second, 250 * time.Millisecond, 3, 0, []time.Duration{time.Second, 650 * time.Millisecond, 300 * time.Millisecond},
+		{"done later", time.Second, 250 * time.Millisecond, 3, 0, []time.Duration{time.Second, 650 * time.Millisecond,
+			300 * time.Millisecond},
 			950 * time.Millisecond},
-		{"never done", time.Second, 400 * time.Millisecond, 0, 0, []time.Duration{time.Second, 500 * time.Millisecond}, 900 * time.Millisecond},
+		{"never done", time.Second, 400 * time.Millisecond, 0, 0, []time.Duration{time.Second, 500 * time.Millisecond},
+			900 * time.Millisecond},
 		{"a moment left", time.Second, time.Second - forward.EarlyPause - 1, 0, 0, []time.Duration{time.Second, 1},
 			2*(time.Second-1) - forward.EarlyPause},
-		{"no moment left", time.Second, time.Second - forward.EarlyPause, 0, 0, []time.Duration{time.Second}, time.Second - forward.EarlyPause},
+		{"no moment left", time.Second, time.Second - forward.EarlyPause, 0, 0, []time.Duration{time.Second},
+			time.Second - forward.EarlyPause},
 		{"fails", time.Second, 0, 0, 2, []time.Duration{time.Second, 900 * time.Millisecond}, 100 * time.Millisecond},
 	} {
 		inGroup(t, 1, func(g *group) {
@@ -46,7 +49,8 @@ func TestWaitIsRepeated(t *testing.T) {
 			}, func(n int) bool { return n == c.done })
 			if n != len(c.spans) || fmt.Sprint(spans) != fmt.Sprint(c.spans) || time.Since(began) != c.took ||
 				(c.fails > 0) != errors.Is(err, broken) {
-				t.Errorf("%s: %d, %v after %s with the spans %v, want %v after %s", c.name, n, err, time.Since(began), spans, c.spans, c.took)
+				t.Errorf("%s: %d, %v after %s with the spans %v, want %v after %s", c.name, n, err, time.Since(began),
+					spans, c.spans, c.took)
 			}
 		})
 	}
@@ -56,7 +60,8 @@ func TestWaitIsRepeated(t *testing.T) {
 func TestEndsOfWaits(t *testing.T) {
 	inGroup(t, 2, func(g *group) {
 		p := g.nodes[1]
-		wait := func(ctx context.Context, call func(ctx context.Context, span time.Duration) (string, error)) (string, time.Duration, error) {
+		wait := func(ctx context.Context, call func(ctx context.Context, span time.Duration) (string, error)) (string,
+			time.Duration, error) {
 			began := time.Now()
 			got, err := forward.Wait(ctx, p.Forwarder, time.Minute, call, func(got string) bool { return got == "done" })
 			return got, time.Since(began), err

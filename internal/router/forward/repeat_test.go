@@ -117,7 +117,8 @@ func TestVerbFailsLocally(t *testing.T) {
 		}{{nil, ""}, {&broker.NotLeader{Shard: 1}, "schedule>2"}, {task.Invalid("id", "is odd"), ""}, {broker.Unknown("lost"), ""}} {
 			fails, runs = c.err, 0
 			g.knows(1, 1)
-			call := broker.ShowSchedule.Make(broker.AtHome{OnSchedule: broker.OnSchedule{OnShard: broker.OnShard{Namespace: "a"}, Name: "s"}})
+			call := broker.ShowSchedule.Make(broker.AtHome{OnSchedule: broker.OnSchedule{OnShard: broker.OnShard{Namespace: "a"},
+				Name: "s"}})
 			err := g.nodes[1].Do(bg, call)
 			again := call.Rule().Idempotent && errors.Is(c.err, broker.ErrUnknown)
 			if again || c.to != "" {
@@ -243,8 +244,8 @@ func TestWaitingVerb(t *testing.T) {
 		g.knows(1, 1)
 		var waits []time.Duration
 		for n, p := range g.nodes {
-			verbtest.On(p.verbs, broker.ShowOperation, func(_ context.Context, q broker.OperationWait) (out broker.Shown[broker.OperationView],
-				err error) {
+			verbtest.On(p.verbs, broker.ShowOperation, func(_ context.Context,
+				q broker.OperationWait) (out broker.Shown[broker.OperationView], err error) {
 				waits = append(waits, q.Wait)
 				if n == 1 {
 					routertest.Pass(5 * time.Second)

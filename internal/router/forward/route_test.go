@@ -450,7 +450,8 @@ func TestLeaderAndReady(t *testing.T) {
 			t.Errorf("Ready without a leader: %v, want an error that names shard 1", err)
 		}
 		began := time.Now()
-		if node, _, _ := f.Nodes[3].Leader(context.Background(), 1); node != 0 || time.Since(began) > forward.LeaderTime+100*time.Millisecond {
+		if node, _, _ := f.Nodes[3].Leader(context.Background(), 1); node != 0 || time.Since(began) > forward.LeaderTime+
+			100*time.Millisecond {
 			t.Errorf("Leader = %d after %s, want none soon", node, time.Since(began))
 		}
 		f.Lead(1, 1)

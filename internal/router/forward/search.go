@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// SearchTime is how long a call looks for the leader of its shard: an election takes a second or two, and a caller that is told to retry
-	// would only add to the load.
+	// SearchTime is how long a call looks for the leader of its shard: an election takes a second or two, and a caller
+	// that is told to retry would only add to the load.
 	SearchTime = 10 * time.Second
 	// LeaderlessTime is how long it looks if another call has looked for SearchTime in vain since a leader was last seen.
 	LeaderlessTime = 500 * time.Millisecond

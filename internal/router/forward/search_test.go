@@ -183,14 +183,16 @@ func TestSearchEnds(t *testing.T) {
 		_, err = p.once.Call(ctx, one)
 		same(t, "call that is over", text(err), "shard 1 has no known leader, and no node could be asked within the caller's deadline")
 		_, err = p.once.Call(ctx, job{})
-		same(t, "call that is over", text(err), "the system shard has no known leader, and no node could be asked within the caller's deadline")
+		same(t, "call that is over", text(err), "the system shard has no known leader, and no node could be asked within the "+
+			"caller's deadline")
 		same(t, "messages", g.messages(), "")
 	})
 	outside(t, 3, func(g *group, p *peer) {
 		began := time.Now()
 		time.AfterFunc(2*time.Second, p.Close)
 		_, err := p.once.Call(bg, one)
-		refusedWith(t, "call at a node that stops", err, task.ErrUnavailable, `no leader that answered, and this node is stopping: node "n2" `)
+		refusedWith(t, "call at a node that stops", err, task.ErrUnavailable,
+			`no leader that answered, and this node is stopping: node "n2" `)
 		same(t, "time until the node stops", time.Since(began), 2*time.Second)
 		g.messages()
 		_, err = p.once.Call(bg, one)
@@ -306,7 +308,8 @@ func TestNoLeaderAtANodeThatIsCutOff(t *testing.T) {
 			g.with(func() { p.age = age })
 			g.network = refuse(errNotSent, 2, 3)
 			_, err := p.once.Call(bg, one)
-			if e, ok := task.AsError(err); !ok || e.Code != task.CodeUnavailable || e.Reason != want || e.RetryAfter != forward.NoLeaderRetry {
+			if e, ok := task.AsError(err); !ok || e.Code != task.CodeUnavailable || e.Reason != want ||
+				e.RetryAfter != forward.NoLeaderRetry {
 				t.Errorf("with a map that is %s old: %#v, want reason %q", age, err, want)
 			}
 			sinceOf(t, err)

@@ -115,7 +115,8 @@ func TestCallByName(t *testing.T) {
 			g.lead(shard, 1)
 		}
 		var got []uint32
-		verbtest.On(p.verbs, broker.ShowSchedule, func(_ context.Context, q broker.AtHome) (out broker.Shown[*broker.ScheduleView], err error) {
+		verbtest.On(p.verbs, broker.ShowSchedule, func(_ context.Context, q broker.AtHome) (out broker.Shown[*broker.ScheduleView],
+			err error) {
 			got = append(got, q.Shard)
 			return out, nil
 		})
@@ -198,7 +199,8 @@ func TestMovedQueueIsLearned(t *testing.T) {
 	inGroup(t, 1, func(g *group) {
 		p := g.nodes[1]
 		g.lead(1, 1)
-		moved := forward.MovedTo(queues.Queue{Namespace: "a", Name: "q", Shard: 4, Moved: 3, Own: true, Config: task.QueueConfig{Version: 9}})
+		moved := forward.MovedTo(queues.Queue{Namespace: "a", Name: "q", Shard: 4, Moved: 3, Own: true,
+			Config: task.QueueConfig{Version: 9}})
 		verbtest.On(p.verbs, broker.OperateTask, func(context.Context, broker.TaskCommand) (out broker.Shown[*broker.View], err error) {
 			return out, errors.Join(moved)
 		})

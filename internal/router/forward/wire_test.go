@@ -61,7 +61,8 @@ func TestErrorsRoundTrip(t *testing.T) {
 		t.Errorf("a refusal was decoded as %+v", got)
 	}
 	var notLeader *broker.NotLeader
-	if err := way(&broker.NotLeader{Shard: 3, Node: 2}); !errors.As(err, &notLeader) || *notLeader != (broker.NotLeader{Shard: 3, Node: 2}) {
+	if err := way(&broker.NotLeader{Shard: 3, Node: 2}); !errors.As(err, &notLeader) ||
+		*notLeader != (broker.NotLeader{Shard: 3, Node: 2}) {
 		t.Errorf("NotLeader was decoded as %v", err)
 	}
 	var to *forward.Moved

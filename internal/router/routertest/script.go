@@ -47,10 +47,12 @@ func InScript(t *testing.T, test func(s *Script, m *Member)) {
 		verbtest.On(m.Control, webhooks.TakeNotifications, s.takeNotifications)
 		for i, name := range []string{"one", "two", "three"} {
 			f.AddShard(uint32(i+1), 1)
-			m.Copy[name] = queues.Queue{Namespace: Namespace, Name: name, Shard: uint32(i + 1), Config: task.QueueConfig{Version: uint64(i + 7)}}
+			m.Copy[name] = queues.Queue{Namespace: Namespace, Name: name, Shard: uint32(i + 1),
+				Config: task.QueueConfig{Version: uint64(i + 7)}}
 		}
-		m.Copy["spread"] = queues.Queue{Namespace: Namespace, Name: "spread", Parts: []queues.Part{{Shard: 1, Left: task.AllSlots, Recent: true},
-			{Shard: 2, Slots: task.AllSlots, Next: task.AllSlots}}}
+		m.Copy["spread"] = queues.Queue{Namespace: Namespace, Name: "spread",
+			Parts: []queues.Part{{Shard: 1, Left: task.AllSlots, Recent: true},
+				{Shard: 2, Slots: task.AllSlots, Next: task.AllSlots}}}
 		test(s, m)
 	})
 }

@@ -32,7 +32,8 @@ const (
 )
 
 const (
-	// ClockSkew is how far the clocks of client and server may differ. A presigned URL ends when it says, by the server's clock, as with AWS.
+	// ClockSkew is how far the clocks of client and server may differ. A presigned URL ends when it says, by the
+	// server's clock, as with AWS.
 	ClockSkew = 15 * time.Minute
 	// MaxExpires is the longest lifetime of a presigned URL.
 	MaxExpires = 7 * 24 * time.Hour
@@ -182,8 +183,8 @@ func (s *Signature) Verify(r *http.Request, body []byte, secret string, now time
 		key = mac(key, part)
 	}
 	if want := hex.EncodeToString(mac(key, text)); !hmac.Equal([]byte(want), []byte(s.signature)) {
-		return mismatch("The request signature we calculated does not match the signature you provided. Check your AWS Secret Access Key and " +
-			"signing method. Consult the service documentation for details.")
+		return mismatch("The request signature we calculated does not match the signature you provided. Check your AWS Secret " +
+			"Access Key and signing method. Consult the service documentation for details.")
 	}
 	return nil
 }

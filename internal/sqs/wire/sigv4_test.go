@@ -88,8 +88,8 @@ func TestSignaturesOfSDK(t *testing.T) {
 			"application/x-amz-json-1.0"}},
 		{"form", "POST", "http://localhost/000000000000/q.fifo", "Action=SendMessage&MessageBody=a+b", []string{"Content-Type",
 			"application/x-www-form-urlencoded"}},
-		{"query", "GET", "http://h/000000000000/q?Action=ReceiveMessage&b=2&a=%2F+%20~ü&a=1&AttributeName.1=All&AttributeName.10=x&empty=", "",
-			nil},
+		{"query", "GET", "http://h/000000000000/q?Action=ReceiveMessage&b=2&a=%2F+%20~ü&a=1&AttributeName.1=All&AttributeName.10=x&empty=",
+			"", nil},
 		{"path", "GET", "http://h/a%20b/%C3%BC?x=y", "", nil},
 		{"values", "POST", "http://h/", "x", []string{"X-Amz-Meta", "  a   b  ", "X-Amz-Meta", "c"}},
 	} {
@@ -155,9 +155,11 @@ func TestTimesOfSignatures(t *testing.T) {
 	}{
 		{"", 0, ""}, {"", ClockSkew, ""},
 		{"", ClockSkew + time.Second, "Signature expired: 20260304T050607Z is now earlier than 20260304T050608Z."},
-		{"", -ClockSkew, ""}, {"", -ClockSkew - time.Second, "Signature not yet current: 20260304T050607Z is still later than 20260304T050606Z " +
-			"(20260304T045106Z + 15 min.)"},
-		{"3600", time.Hour, ""}, {"3600", time.Hour + time.Second, "Signature expired: 20260304T050607Z is now earlier than 20260304T050608Z."},
+		{"", -ClockSkew, ""}, {"", -ClockSkew - time.Second,
+			"Signature not yet current: 20260304T050607Z is still later than 20260304T050606Z " +
+				"(20260304T045106Z + 15 min.)"},
+		{"3600", time.Hour, ""}, {"3600", time.Hour + time.Second,
+			"Signature expired: 20260304T050607Z is now earlier than 20260304T050608Z."},
 		{"3600", -ClockSkew, ""}, {"3600", -ClockSkew - time.Second, "Signature not yet current"}, {"60", time.Minute, ""},
 		{"60", time.Minute + time.Second, "Signature expired"}, {"604800", 7 * 24 * time.Hour, ""},
 	} {
@@ -166,7 +168,8 @@ func TestTimesOfSignatures(t *testing.T) {
 			target += "&X-Amz-Expires=" + c.presign
 		}
 		r := signed(t, "GET", target, "", c.presign != "")
-		if err := verify(r, "", secret, now.Add(c.off)); (err == nil) != (c.says == "") || err != nil && !strings.HasPrefix(err.Error(), c.says) {
+		if err := verify(r, "", secret, now.Add(c.off)); (err == nil) != (c.says == "") || err != nil &&
+			!strings.HasPrefix(err.Error(), c.says) {
 			t.Errorf("presigned for %q seconds, verified %v after signing: %v, want %q", c.presign, c.off, err, c.says)
 		}
 	}
@@ -233,7 +236,8 @@ func TestIncompleteSignatures(t *testing.T) {
 		name, value string
 		good        bool
 	}{
-		{"Action", "ListQueues", true}, {"X-Amz-Expires", "x", false}, {"X-Amz-SignedHeaders", "host" + strings.Repeat(";a", maxHeaders-1), true},
+		{"Action", "ListQueues", true}, {"X-Amz-Expires", "x", false}, {"X-Amz-SignedHeaders", "host" + strings.Repeat(";a", maxHeaders-1),
+			true},
 		{"X-Amz-SignedHeaders", "host" + strings.Repeat(";a", maxHeaders), false}, {"X-Amz-Credential", "K/20260304/" + strings.Repeat("e",
 			maxSignatureField-len("K/20260304//sqs/aws4_request")) + "/sqs/aws4_request", true},
 		{"X-Amz-Credential",

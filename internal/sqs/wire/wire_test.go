@@ -39,10 +39,11 @@ func TestFormsAgree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	form, err := url.ParseQuery("QueueUrl=u&MessageBody=b&DelaySeconds=3&MessageAttribute.1.Name=a&MessageAttribute.1.Value.DataType=String" +
-		"&MessageAttribute.1.Value.StringValue=x&MessageAttribute.2.Name=b&MessageAttribute.2.Value.DataType=Binary&" +
-		"MessageAttribute.2.Value.BinaryValue=AQI%3D&Attribute.1.Name=k&Attribute.1.Value=v&Tag.1.Key=t&Tag.1.Value=w&AttributeName.1=All" +
-		"&SendMessageBatchRequestEntry.1.Id=1&SendMessageBatchRequestEntry.1.MessageBody=c&SendMessageBatchRequestEntry.1.DelaySeconds=0")
+	form, err := url.ParseQuery("QueueUrl=u&MessageBody=b&DelaySeconds=3&MessageAttribute.1.Name=a&" +
+		"MessageAttribute.1.Value.DataType=String&MessageAttribute.1.Value.StringValue=x&MessageAttribute.2.Name=b&" +
+		"MessageAttribute.2.Value.DataType=Binary&MessageAttribute.2.Value.BinaryValue=AQI%3D&Attribute.1.Name=k&Attribute.1.Value=v&" +
+		"Tag.1.Key=t&Tag.1.Value=w&AttributeName.1=All&SendMessageBatchRequestEntry.1.Id=1&SendMessageBatchRequestEntry.1.MessageBody=c&" +
+		"SendMessageBatchRequestEntry.1.DelaySeconds=0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,8 +98,8 @@ func TestBadRequests(t *testing.T) {
 		"DelaySeconds=a": "Value a for parameter DelaySeconds is invalid. Reason: Must " +
 			"be an integer.",
 		"Tag.2000000.Key=": "Tag.2000000: a list has at most 1000 members.",
-		"MessageAttribute.1.Name=a&MessageAttribute.1.Value.BinaryValue=*": "Value * for parameter MessageAttribute.1.Value.BinaryValue is " +
-			"invalid. Reason: Must be base64.",
+		"MessageAttribute.1.Name=a&MessageAttribute.1.Value.BinaryValue=*": "Value * for parameter " +
+			"MessageAttribute.1.Value.BinaryValue is invalid. Reason: Must be base64.",
 	} {
 		form, err := url.ParseQuery(query)
 		if err != nil {
@@ -201,18 +202,18 @@ func TestAnswers(t *testing.T) {
 		`xmlns="http://queue.amazonaws.com/doc/2012-11-05/"><ReceiveMessageResult><Message><MessageId>m</MessageId><ReceiptHandle>` +
 		`r</ReceiptHandle><MD5OfBody>s</MD5OfBody><Body>a&#xD;&lt;&quot;` + "\uFFFD" +
 		`é</Body><Attribute><Name>A</Name><Value>1</Value></Attribute>` +
-		`<Attribute><Name>B</Name><Value>2</Value></Attribute><MessageAttribute><Name>b</Name><Value><BinaryValue>AQ==</BinaryValue><DataType>` +
-		`Binary</DataType></Value></MessageAttribute><MessageAttribute><Name>n</Name><Value><StringValue>7</StringValue><DataType>` +
-		`Number</DataType></Value></MessageAttribute><MD5OfMessageAttributes>t</MD5OfMessageAttributes></Message></ReceiveMessageResult>` +
-		`<ResponseMetadata><RequestId>q</RequestId></ResponseMetadata></ReceiveMessageResponse>`
+		`<Attribute><Name>B</Name><Value>2</Value></Attribute><MessageAttribute><Name>b</Name><Value><BinaryValue>` +
+		`AQ==</BinaryValue><DataType>Binary</DataType></Value></MessageAttribute><MessageAttribute><Name>n</Name><Value><StringValue>` +
+		`7</StringValue><DataType>Number</DataType></Value></MessageAttribute><MD5OfMessageAttributes>t</MD5OfMessageAttributes>` +
+		`</Message></ReceiveMessageResult><ResponseMetadata><RequestId>q</RequestId></ResponseMetadata></ReceiveMessageResponse>`
 	if got != want {
 		t.Errorf("XML = %s, want %s", got, want)
 	}
 	got = string(QueryJSON("ReceiveMessage", "q", out))
 	want = `{"ReceiveMessageResponse":{"ReceiveMessageResult":{"messages":[{"Attributes":[{"Name":"A","Value":"1"},{"Name":"B",` +
 		`"Value":"2"}],"Body":"a\r<\"\u0001é","MD5OfBody":"s","MD5OfMessageAttributes":"t","MessageAttributes":[{"Name":"b",` +
-		`"Value":{"BinaryValue":"AQ==","DataType":"Binary"}},{"Name":"n","Value":{"DataType":"Number","StringValue":"7"}}],"MessageId":"m",` +
-		`"ReceiptHandle":"r"}]},"ResponseMetadata":{"RequestId":"q"}}}`
+		`"Value":{"BinaryValue":"AQ==","DataType":"Binary"}},{"Name":"n","Value":{"DataType":"Number","StringValue":"7"}}],` +
+		`"MessageId":"m","ReceiptHandle":"r"}]},"ResponseMetadata":{"RequestId":"q"}}}`
 	if got != want {
 		t.Errorf("JSON of a query = %s, want %s", got, want)
 	}
@@ -250,8 +251,9 @@ func TestErrorsInQueryAndJSON(t *testing.T) {
 		t.Errorf("JSON error of a query = %s, want %s", got, want)
 	}
 	want := `<?xml version="1.0"?><ErrorResponse ` +
-		`xmlns="http://queue.amazonaws.com/doc/2012-11-05/"><Error><Type>Sender</Type><Code>AWS.SimpleQueueService.NonExistentQueue</Code>` +
-		`<Message>The specified queue does not exist for this wsdl version.</Message><Detail/></Error><RequestId>q</RequestId></ErrorResponse>`
+		`xmlns="http://queue.amazonaws.com/doc/2012-11-05/"><Error><Type>Sender</Type><Code>` +
+		`AWS.SimpleQueueService.NonExistentQueue</Code><Message>The specified queue does not exist for this wsdl ` +
+		`version.</Message><Detail/></Error><RequestId>q</RequestId></ErrorResponse>`
 	if got := string(AppendXMLError(nil, "q", ErrQueueDoesNotExist)); got != want {
 		t.Errorf("XML error = %s, want %s", got, want)
 	}

@@ -155,12 +155,13 @@ func roomForMarker(r store.Reader, m *Marker, kept []markerPlace, now store.Time
 	}
 	if over := len(kept) + 1 - MaxMarkers; over > n {
 		if n = over; m.At < kept[n-1].at {
-			return nil, task.Invalid("at", "%s is before the oldest of the %d markers that namespace %q keeps", m.At.Time().Format(time.RFC3339),
-				MaxMarkers, m.Namespace)
+			return nil, task.Invalid("at", "%s is before the oldest of the %d markers that namespace %q keeps",
+				m.At.Time().Format(time.RFC3339), MaxMarkers, m.Namespace)
 		}
 	}
 	if n == 0 && system.GetNumber(r, system.MarkersKey) >= MaxAllMarkers {
-		return nil, system.WrongState("marker %q would exceed the limit of %d in all namespaces together: remove some", m.Title, MaxAllMarkers)
+		return nil, system.WrongState("marker %q would exceed the limit of %d in all namespaces together: remove some",
+			m.Title, MaxAllMarkers)
 	}
 	return kept[:n], nil
 }

@@ -22,11 +22,13 @@ func TestRepeatedMarkers(t *testing.T) {
 		must(t, err)
 		ended, err := w.Markers.End(bg, markers.Ending{Name: markers.Name{By: lena, Namespace: "default", ID: numbered(1)}})
 		must(t, err)
-		if again, err := w.Markers.Add(bg, ask); err != nil || again.At != first.At || again.EndedAt != ended.EndedAt || w.countedMarkers() != 1 {
+		if again, err := w.Markers.Add(bg, ask); err != nil || again.At != first.At || again.EndedAt != ended.EndedAt ||
+			w.countedMarkers() != 1 {
 			t.Errorf("the same call again: %+v, %v", again, err)
 		}
 		ask.Marker.Title = "v2"
-		if _, err := w.Markers.Add(bg, ask); !errors.Is(err, task.ErrConflict) || !strings.Contains(err.Error(), "was given to another marker") {
+		if _, err := w.Markers.Add(bg, ask); !errors.Is(err, task.ErrConflict) || !strings.Contains(err.Error(),
+			"was given to another marker") {
 			t.Errorf("another marker: %v", err)
 		}
 	})
@@ -132,7 +134,8 @@ func TestMarkersUpToTheirEnd(t *testing.T) {
 func TestRefusedMarkers(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		mail := task.WithScope(context.Background(), task.Scope{Queues: []string{"mail*"}})
-		for words, queues := range map[string][]string{"a marker about all queues": nil, "a marker about images, videos": {"images", "videos"}} {
+		for words, queues := range map[string][]string{"a marker about all queues": nil, "a marker about images, videos": {
+			"images", "videos"}} {
 			if err := w.mark(mail, 1, 0, queues...); err == nil || !strings.HasSuffix(err.Error(), words) {
 				t.Errorf("about %q: %v, want %q", queues, err, words)
 			}
@@ -148,8 +151,8 @@ func TestRefusedMarkers(t *testing.T) {
 		must(t, err)
 		oldest := page.Markers[len(page.Markers)-1].At
 		add := func(n int, at store.Time) error {
-			_, err := w.Markers.Add(bg, markers.Call{By: lena, Marker: markers.Marker{ID: numbered(n), Namespace: "default", Kind: markers.Note,
-				Title: "a", At: at}})
+			_, err := w.Markers.Add(bg, markers.Call{By: lena, Marker: markers.Marker{ID: numbered(n), Namespace: "default",
+				Kind: markers.Note, Title: "a", At: at}})
 			return err
 		}
 		if err := add(2000, oldest-1); !errors.Is(err, task.ErrInvalidArgument) || !strings.Contains(err.Error(),

@@ -233,7 +233,8 @@ func placeOfMarker(key []byte) (p markerPlace, ok bool) {
 		return p, false
 	}
 	b := key[len(key)-markerPlaceBytes:]
-	p.at, p.until = store.Time(binary.BigEndian.Uint64(b)), store.Time(binary.BigEndian.Uint64(b[24:])) // #nosec G115 -- as they were written
+	p.at, p.until = store.Time(binary.BigEndian.Uint64(b)),
+		store.Time(binary.BigEndian.Uint64(b[24:])) // #nosec G115 -- as they were written
 	copy(p.id[:], b[8:24])
 	return p, true
 }

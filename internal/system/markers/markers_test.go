@@ -196,12 +196,14 @@ func TestMarkersAreChecked(t *testing.T) {
 		{func(*markers.Marker) {}, ""}, {func(m *markers.Marker) { m.Kind = "" }, "kind: is required"},
 		{func(m *markers.Marker) { m.Kind = "party" }, "kind: "}, {func(m *markers.Marker) { m.Title = "" }, "title: is required"},
 		{func(m *markers.Marker) { m.Title = strings.Repeat("x", markers.MaxTitle) }, ""},
-		{func(m *markers.Marker) { m.Title = strings.Repeat("x", markers.MaxTitle+1) }, "title: "}, {func(m *markers.Marker) { m.Title = "a\nb" },
+		{func(m *markers.Marker) { m.Title = strings.Repeat("x", markers.MaxTitle+1) }, "title: "},
+		{func(m *markers.Marker) { m.Title = "a\nb" },
 			"control character"},
-		{func(m *markers.Marker) { m.Version = "\xff" }, "version: is not UTF-8"}, {func(m *markers.Marker) { m.URL = "https://ci/runs/42" }, ""},
-		{func(m *markers.Marker) { m.URL = "http://ci" }, ""}, {func(m *markers.Marker) { m.URL = "ftp://ci" }, `begins with "ftp"`},
-		{func(m *markers.Marker) { m.URL = "https://" }, "is not an address"}, {func(m *markers.Marker) { m.URL = "https://a b" },
-			"is not an address"}, {func(m *markers.Marker) { m.URL = "javascript:alert(1)" }, "is not an address"},
+		{func(m *markers.Marker) { m.Version = "\xff" }, "version: is not UTF-8"},
+		{func(m *markers.Marker) { m.URL = "https://ci/runs/42" }, ""}, {func(m *markers.Marker) { m.URL = "http://ci" }, ""},
+		{func(m *markers.Marker) { m.URL = "ftp://ci" }, `begins with "ftp"`}, {func(m *markers.Marker) { m.URL = "https://" },
+			"is not an address"}, {func(m *markers.Marker) { m.URL = "https://a b" }, "is not an address"},
+		{func(m *markers.Marker) { m.URL = "javascript:alert(1)" }, "is not an address"},
 		{func(m *markers.Marker) { m.URL = "https://me:secret@ci" }, "a user or password"},
 		{func(m *markers.Marker) { m.Queues = slices.Repeat([]string{"a*"}, markers.MaxPatterns) }, ""},
 		{func(m *markers.Marker) { m.Queues = slices.Repeat([]string{"a*"}, markers.MaxPatterns+1) }, "queues: "},
@@ -242,7 +244,8 @@ func TestPagesOfMarkers(t *testing.T) {
 		if fmt.Sprint(got) != "[4 3 2 1 0]" {
 			t.Errorf("paging through the markers found %v, want newest first", got)
 		}
-		page, err := w.Markers.List(bg, markers.Query{Namespace: "default", Limit: 9, Until: store.TimeOf(time.Now().Add(-2 * time.Minute))})
+		page, err := w.Markers.List(bg, markers.Query{Namespace: "default", Limit: 9,
+			Until: store.TimeOf(time.Now().Add(-2 * time.Minute))})
 		if err != nil || len(page.Markers) != 3 || page.Markers[0].Title != "2" {
 			t.Errorf("markers up to two minutes ago: %+v, %v, want three", page, err)
 		}

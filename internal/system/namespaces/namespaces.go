@@ -208,7 +208,8 @@ func (s *Namespaces) Remove(ctx context.Context, by task.Author, name string) (u
 		case err != nil || !there || n.CreatedAt != marked.of.CreatedAt:
 			return system.Newest(tx), err // another call has removed it
 		case n.RemovedIn != marked.of.RemovedIn:
-			return 0, system.WrongState("namespace %q was not removed: another call that removed it was refused meanwhile; repeat the call", name)
+			return 0, system.WrongState("namespace %q was not removed: another call that removed it was refused meanwhile; repeat the call",
+				name)
 		}
 		if err := onNamespace(tx, *n.RemovedBy, task.NamespaceRemoved, name, &namespaceFacts{name, n.Quotas}, nil); err != nil {
 			return 0, err
@@ -240,7 +241,8 @@ func (s *Namespaces) markRemoved(tx *store.Tx, by task.Author, name string) (n N
 		what  string
 	}{{system.QueueTable, "queues"}, {system.CronTable, "schedules"}, {system.TokenTable, "tokens"}, {system.HookTable, "webhooks"}} {
 		if first := firstIn(tx, of.table, name); first != "" {
-			return n, nil, system.WrongState("namespace %q is not empty: it has %s, %q is the first: remove them first", name, of.what, first)
+			return n, nil, system.WrongState("namespace %q is not empty: it has %s, %q is the first: remove them first",
+				name, of.what, first)
 		}
 	}
 	settings, _, err := system.GetRow[system.Settings](tx, system.SettingsKey)

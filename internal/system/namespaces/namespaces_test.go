@@ -286,7 +286,8 @@ func TestSetQuotas(t *testing.T) {
 		if n, err := w.get("team"); err != nil || n.Queues != 7 || n.Schedules != task.DefaultQuotas().Schedules {
 			t.Errorf("then it has %+v, %v", n, err)
 		}
-		if got := w.Audited("default"); len(got) != 2 || got[1] != `lena namespace.set namespace team: {"max_queues":1000} → {"max_queues":7}` {
+		if got := w.Audited("default"); len(got) != 2 ||
+			got[1] != `lena namespace.set namespace team: {"max_queues":1000} → {"max_queues":7}` {
 			t.Errorf("audited %q", got)
 		}
 		before = w.now()
@@ -348,7 +349,8 @@ func TestRemoveNeedsAnEmptyNamespace(t *testing.T) {
 			w.Put(system.Key(table, "team", "b"), []byte{1})
 			before := w.now()
 			_, err := w.Remove(bg, lena, "team")
-			if systemtest.IsRefusal(t, err, task.ErrWrongState, `namespace "team" is not empty: `+words); w.now() != before || w.was() != "" {
+			if systemtest.IsRefusal(t, err, task.ErrWrongState, `namespace "team" is not empty: `+words); w.now() != before ||
+				w.was() != "" {
 				t.Errorf("refused because %s, but written", words)
 			}
 			w.Round(func(tx *store.Tx) { system.RemoveRows(tx, system.Key(table, "team", "")) })
@@ -370,8 +372,8 @@ func TestUnfinishedRemoval(t *testing.T) {
 		back    bool
 	}{
 		{"a node that doesn't confirm", errAway, nil, task.ErrUnavailable, "away", false},
-		{"a shard that can't be reached", nil, map[uint32]error{2: errAway}, task.ErrUnavailable, "not all shards have deleted its data yet",
-			false},
+		{"a shard that can't be reached", nil, map[uint32]error{2: errAway}, task.ErrUnavailable,
+			"not all shards have deleted its data yet", false},
 		{"another error", nil, map[uint32]error{1: errors.New("odd")}, task.ErrUnavailable, "odd", false},
 		{"tasks in transit", nil, map[uint32]error{2: errBusy}, task.ErrWrongState, "in transit", true},
 		{"tasks in transit, and a shard that can't be reached", nil, map[uint32]error{1: errAway, 2: errBusy}, task.ErrWrongState,
@@ -397,7 +399,8 @@ func TestUnfinishedRemoval(t *testing.T) {
 				t.Errorf("%s: its row is %s, and was %s", c.what, got, row)
 			}
 			if !w.announces(before) || w.announces(before+1) != c.back {
-				t.Errorf("%s: nodes are told that it is hidden: %v, that it is back: %v", c.what, w.announces(before), w.announces(before+1))
+				t.Errorf("%s: nodes are told that it is hidden: %v, that it is back: %v", c.what, w.announces(before),
+					w.announces(before+1))
 			}
 			if len(w.Audited("default")) != 1 {
 				t.Errorf("%s: audited %q", c.what, w.Audited("default"))

@@ -16,14 +16,16 @@ func TestCopyOfPart(t *testing.T) {
 	settings := task.Settings{MaxLength: 100, Rules: task.Rules{MaxRunning: 9, Rate: task.Rate{Limit: 5, Period: time.Second, Burst: 64}}}
 	for _, slots := range []task.SlotSet{0, 1, 3, task.AllSlots} {
 		for moved, limits := range map[uint64]task.Quotas{0: {}, 7: {Backlog: 100, Running: 9}} {
-			q := Queue{Moved: moved, Parts: []Part{{Shard: 1, Slots: slots}, {Shard: 2, Next: 1}}, Config: task.QueueConfig{Settings: settings}}
+			q := Queue{Moved: moved, Parts: []Part{{Shard: 1, Slots: slots}, {Shard: 2, Next: 1}},
+				Config: task.QueueConfig{Settings: settings}}
 			want := settings
 			want.Rate = settings.Rate.BySlots(slots.Len())
 			if got := q.copyFor(1); got.Settings.Rules != want.Rules || got.Settings.MaxLength != 100 || got.Closed != ^slots ||
 				got.Moved != moved || got.Divided != (moved != 0) {
 				t.Errorf("the copy of a shard with %d slots of a queue moved in version %d is %+v", slots.Len(), moved, got)
 			}
-			if q.Limits() != limits || q.Drains(1) != (slots == 0) || q.Drains(2) || q.Drains(3) || q.Config.Settings.Rate != settings.Rate {
+			if q.Limits() != limits || q.Drains(1) != (slots == 0) || q.Drains(2) || q.Drains(3) ||
+				q.Config.Settings.Rate != settings.Rate {
 				t.Errorf("a queue moved in version %d divides %+v, and drains in shards 1 to 3: %t, %t, %t", moved, q.Limits(), q.Drains(1),
 					q.Drains(2), q.Drains(3))
 			}
@@ -347,20 +349,22 @@ func TestReconcileRows(t *testing.T) {
 			return Queue{Namespace: "default", Name: name, Shard: shard, Config: config(version)}
 		}
 		w.Round(func(tx *store.Tx) {
-			must(t, Reconcile(tx, []Queue{held("same", 1, 3), held("gone", 1, 3), held("parts", 1, 3), held("used", 1, 8), held("left", 2, 2),
-				held("older", 1, 8), held("lost", 3, 5), held("lost", 2, 4)}))
+			must(t, Reconcile(tx, []Queue{held("same", 1, 3), held("gone", 1, 3), held("parts", 1, 3), held("used", 1, 8),
+				held("left", 2, 2), held("older", 1, 8), held("lost", 3, 5), held("lost", 2, 4)}))
 		})
 		if string(w.Get(queueKey("default", "same"))) != string(same) || string(w.Get(queueKey("default", "gone"))) != string(gone) ||
 			string(w.Get(queueKey("default", "parts"))) != string(parts) {
 			t.Error("a row that fits its copies, or is being deleted, was changed")
 		}
 		for _, name := range []string{"older", "used"} {
-			if q, dropping, _, err := Get(w.State, "default", name); err != nil || dropping || q.Config.Version != 9 || q.Shard != 1 || q.Spread() {
+			if q, dropping, _, err := Get(w.State, "default", name); err != nil || dropping || q.Config.Version != 9 ||
+				q.Shard != 1 || q.Spread() {
 				t.Errorf("a row that is older than its copy becomes %+v, %t, %v", q, dropping, err)
 			}
 		}
 		if q, dropping, _, err := Get(w.State, "default", "left"); err != nil || dropping || !q.In(1) || !q.In(2) {
-			t.Errorf("a queue that is being deleted, and of which a shard that it had left has a copy, becomes %+v, %t, %v", q, dropping, err)
+			t.Errorf("a queue that is being deleted, and of which a shard that it had left has a copy, becomes %+v, %t, %v", q, dropping,
+				err)
 		}
 		q, dropping, ok, err := Get(w.State, "default", "lost")
 		if err != nil || !ok || dropping || q.Shard != 2 || fmt.Sprint(q.Shards()) != "[3 2]" && fmt.Sprint(q.Shards()) != "[2 3]" ||

@@ -64,8 +64,9 @@ func TestEventsAndAuditOfAQueue(t *testing.T) {
 				t.Errorf("event %+v is %v old", e, age)
 			}
 		}
-		want := []string{"queue.created a", "queue.changed a", "queue.paused a broken", "queue.changed a", "queue.paused a t", "queue.changed a",
-			"queue.paused a k slow", "queue.resumed a t", "queue.resumed a", "queue.resumed a k", "queue.changed a", "queue.deleted a"}
+		want := []string{"queue.created a", "queue.changed a", "queue.paused a broken", "queue.changed a",
+			"queue.paused a t", "queue.changed a", "queue.paused a k slow", "queue.resumed a t", "queue.resumed a", "queue.resumed a k",
+			"queue.changed a", "queue.deleted a"}
 		if fmt.Sprint(got) != fmt.Sprint(want) || page.Reset {
 			t.Errorf("events are\n%q, want\n%q", got, want)
 		}
@@ -78,13 +79,14 @@ func TestEventsAndAuditOfAQueue(t *testing.T) {
 				t.Errorf("the audit log has %q", line)
 			}
 		}
-		if got := fmt.Sprint(actions); got != "[queue.create queue.put queue.pause queue.put queue.pause queue.put queue.pause queue.resume "+
-			"queue.resume queue.resume queue.spread queue.delete]" {
+		if got := fmt.Sprint(actions); got != "[queue.create queue.put queue.pause queue.put queue.pause queue.put queue.pause "+
+			"queue.resume queue.resume queue.resume queue.spread queue.delete]" {
 			t.Fatalf("the audit log has the actions %s", got)
 		}
 		for at, words := range map[int][]string{
 			0: {`"max_length":5`, `"shards":"2"`}, 1: {`"max_length":5`, `→ {"max_length":6`}, 2: {`"paused_reason":"broken"`},
-			4: {`"paused_types.t":"(no reason)"`}, 6: {`"paused_keys.k":"slow"`}, 10: {`{"shards":"2"} → {"shards":"2, 1"}`}, 11: {`"max_length":8`},
+			4: {`"paused_types.t":"(no reason)"`}, 6: {`"paused_keys.k":"slow"`}, 10: {`{"shards":"2"} → {"shards":"2, 1"}`},
+			11: {`"max_length":8`},
 		} {
 			for _, word := range words {
 				if !strings.Contains(audited[at], word) {
@@ -250,10 +252,12 @@ func TestListQueues(t *testing.T) {
 			query Query
 			want  string
 		}{
-			{Query{Limit: 9, Paused: true}, "[a b d]"}, {Query{Limit: 2, Paused: true}, "[a b]"}, {Query{Limit: 9, Paused: true, After: "a"},
+			{Query{Limit: 9, Paused: true}, "[a b d]"}, {Query{Limit: 2, Paused: true}, "[a b]"},
+			{Query{Limit: 9, Paused: true, After: "a"},
 				"[b d]"},
 			{Query{Limit: 9, After: "a"}, "[aa b c d]"}, {Query{Limit: 9, After: "ab"}, "[b c d]"}, {Query{Limit: 9, After: "d"}, "[]"},
-			{Query{Limit: -1}, "[]"}, {Query{Limit: 0, Names: []string{"a"}}, "[]"}, {Query{Limit: 1, Names: []string{"d", "a", "x"}}, "[d a]"},
+			{Query{Limit: -1}, "[]"}, {Query{Limit: 0, Names: []string{"a"}}, "[]"}, {Query{Limit: 1, Names: []string{"d", "a", "x"}},
+				"[d a]"},
 		} {
 			c.checkQueues(t, q.query, q.want)
 		}

@@ -95,7 +95,8 @@ func TestSharesOfShardsThatMayHaveDroppedTheirCopies(t *testing.T) {
 			now, err := c.Queues.Queue(bg, "default", "a")
 			if got := w.takeDivisions(); err != nil || got != want || now.Config.Version <= q.Config.Version ||
 				(now.Moved == now.Config.Version) == (want == "") {
-				t.Errorf("%s: %q in version %d (%v), want %q in a later one than %d", when, got, now.Config.Version, err, want, q.Config.Version)
+				t.Errorf("%s: %q in version %d (%v), want %q in a later one than %d", when, got, now.Config.Version, err,
+					want, q.Config.Version)
 			}
 			q = now
 		}
@@ -137,7 +138,8 @@ func TestReservedWhileItIsBeingDeleted(t *testing.T) {
 		is(t, c.Queues.DropQueue(bg, nobody, "default", "a"), task.ErrUnavailable)
 		now, err := c.Queues.Spread(bg, nobody, "default", "a", SpreadTarget{Parts: 2, Own: true})
 		if must(t, err); !now.Own || now.Config.Version <= q.Config.Version || now.Moved != now.Config.Version {
-			t.Errorf("a queue in version %d that was being deleted is now %+v, want a later version that counts as a move", q.Config.Version, now)
+			t.Errorf("a queue in version %d that was being deleted is now %+v, want a later version that counts as a move",
+				q.Config.Version, now)
 		}
 		q, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "b", limited)
 		must(t, err)

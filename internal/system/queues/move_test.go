@@ -141,7 +141,8 @@ func TestPartsAreForgottenOneByOne(t *testing.T) {
 		}
 		// A part that has tasks does not keep another from retiring.
 		got.Parts = got.Parts[:5]
-		got.Parts[1], got.Parts[2], got.Parts[3] = Part{Shard: 2, Retiring: now}, Part{Shard: 3, Retiring: now}, Part{Shard: 4, Retiring: now}
+		got.Parts[1], got.Parts[2], got.Parts[3] = Part{Shard: 2, Retiring: now}, Part{Shard: 3, Retiring: now},
+			Part{Shard: 4, Retiring: now}
 		got.Config.Version++
 		w.Put(queueKey("default", "a"), encodeQueue(got, false))
 		w.full[copyKey(2, "a")] = true

@@ -73,8 +73,8 @@ func decodeQueue(key, value []byte) (q Queue, dropping bool, err error) {
 		return Queue{}, false, err
 	}
 	config, err := task.DecodeQueueConfig(row.Config)
-	return Queue{Namespace: ns, Name: name, Shard: row.Shard, Parts: row.Parts, Moved: row.Moved, Own: row.Own, Config: config}, row.Dropping,
-		err
+	return Queue{Namespace: ns, Name: name, Shard: row.Shard, Parts: row.Parts, Moved: row.Moved, Own: row.Own, Config: config},
+		row.Dropping, err
 }
 
 // Get reads a queue that may be absent.

@@ -58,7 +58,9 @@ func TestChangesReachTheShard(t *testing.T) {
 			t.Errorf("a PutQueue that changes nothing: %+v, %v, want version 1", q, err)
 		}
 		refused := errors.New("refused")
-		if _, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(*task.QueueConfig) error { return refused }); !errors.Is(err,
+		if _, err = c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", func(*task.QueueConfig) error {
+			return refused
+		}); !errors.Is(err,
 			refused) {
 			t.Errorf("PutQueue with a function that fails: %v, want its error", err)
 		}
@@ -149,7 +151,8 @@ func TestUseDuringDeletion(t *testing.T) {
 		must(t, err)
 		w.onDrop = func() { ensure(t, c, 1, "a") }
 		is(t, c.Queues.DropQueue(bg, nobody, "default", "a"), task.ErrWrongState, "used meanwhile")
-		if q, err := c.Queues.Queue(bg, "default", "a"); err != nil || !w.copyOf(1, "a").Equal(q.Config) || q.Config.Settings.MaxLength != 5 {
+		if q, err := c.Queues.Queue(bg, "default", "a"); err != nil || !w.copyOf(1, "a").Equal(q.Config) ||
+			q.Config.Settings.MaxLength != 5 {
 			t.Errorf("the queue is %+v (%v), and the shard has %+v", q, err, w.copyOf(1, "a"))
 		}
 	})
@@ -281,8 +284,8 @@ func TestDroppedRoundIsForgotten(t *testing.T) {
 			must(t, err)
 		}
 		must(t, c.shard.Learn(bg))
-		if changes := c.shard.Changes(at.Index); len(changes.Queues) != 2 || !changes.Queues[system.Name{Namespace: "default", Name: "b"}] ||
-			!changes.Queues[system.Name{Namespace: "default", Name: "c"}] {
+		if changes := c.shard.Changes(at.Index); len(changes.Queues) != 2 ||
+			!changes.Queues[system.Name{Namespace: "default", Name: "b"}] || !changes.Queues[system.Name{Namespace: "default", Name: "c"}] {
 			t.Errorf("the change log has %+v, want queues b and c", changes)
 		}
 	})
@@ -332,7 +335,8 @@ func TestQueuesKeepToTheirNamespace(t *testing.T) {
 func TestCopyLanes(t *testing.T) {
 	var queues []Queue
 	for i := range 3 * copyChunk {
-		queues = append(queues, Queue{Namespace: "default", Name: fmt.Sprint(i), Shard: uint32(i % 2), Config: task.QueueConfig{Version: 7}})
+		queues = append(queues, Queue{Namespace: "default", Name: fmt.Sprint(i), Shard: uint32(i % 2),
+			Config: task.QueueConfig{Version: 7}})
 	}
 	queues = append(queues, Queue{Namespace: "other", Name: "0", Config: task.QueueConfig{Version: 7}})
 	spread := Queue{Namespace: "spread", Name: "0", Parts: []Part{{Shard: 1, Next: 1}, {Shard: 2, Retiring: 5}},
@@ -353,7 +357,8 @@ func TestCopyLanes(t *testing.T) {
 			parts += len(lane)
 			for _, p := range lane {
 				if len(p.configs) > copyChunk || p.shard != lane[0].shard {
-					t.Errorf("a part for shard %d in the lane of shard %d has %d queues, want at most copyChunk", p.shard, lane[0].shard, len(p.configs))
+					t.Errorf("a part for shard %d in the lane of shard %d has %d queues, want at most copyChunk", p.shard,
+						lane[0].shard, len(p.configs))
 				}
 				n += len(p.configs)
 			}

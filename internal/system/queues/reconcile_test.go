@@ -43,7 +43,8 @@ func TestReunited(t *testing.T) {
 		"made again elsewhere":              {row(9), []Queue{copyIn(1, 9, 0), copyIn(2, 4, 0)}, []uint32{1, 2}, 10, 9},
 		"slots moved after the row":         {row(3), []Queue{copyIn(1, 4, high), copyIn(2, 5, low)}, []uint32{1, 2}, 6, 9},
 		"slots moved, and one copy is lost": {row(3), []Queue{copyIn(1, 4, high)}, []uint32{1}, 5, 9},
-		"slots moved before the row":        {row(5, left(part(1, low), high), part(2, high)), []Queue{copyIn(1, 3, 0)}, []uint32{1, 2}, 6, 9},
+		"slots moved before the row": {row(5, left(part(1, low), high), part(2, high)), []Queue{copyIn(1, 3, 0)},
+			[]uint32{1, 2}, 6, 9},
 		"slots moved between parts": {row(3, part(1, low), part(2, high)), []Queue{copyIn(1, 5, 0), copyIn(2, 5, task.AllSlots)},
 			[]uint32{1, 2}, 6, 9},
 		"a move was forgotten after a copy": {row(7, part(1, low), part(2, high)), []Queue{copyIn(1, 3, 0), copyIn(2, 7, low)},
@@ -53,14 +54,15 @@ func TestReunited(t *testing.T) {
 		"deleted meanwhile, in three parts": {nil, []Queue{copyIn(1, 4, high), copyIn(2, 5, low), copyIn(3, 2, task.AllSlots)},
 			[]uint32{1, 2, 3}, 6, 5},
 		"deleted meanwhile, two take a slot": {nil, []Queue{copyIn(1, 4, 0), copyIn(2, 5, low)}, []uint32{1, 2}, 6, 5},
-		"deleted meanwhile, none takes any":  {nil, []Queue{copyIn(1, 4, task.AllSlots), copyIn(2, 5, task.AllSlots)}, []uint32{1, 2}, 6, 5},
-		"deleted meanwhile, was in parts":    {nil, []Queue{inParts(copyIn(1, 4, 0))}, []uint32{1}, 5, 5},
+		"deleted meanwhile, none takes any": {nil, []Queue{copyIn(1, 4, task.AllSlots), copyIn(2, 5, task.AllSlots)},
+			[]uint32{1, 2}, 6, 5},
+		"deleted meanwhile, was in parts": {nil, []Queue{inParts(copyIn(1, 4, 0))}, []uint32{1}, 5, 5},
 		"a part was retiring": {row(3, Part{Shard: 1, Retiring: 5}, part(2, task.AllSlots)), []Queue{copyIn(2, 3, 0)},
 			[]uint32{1, 2}, 4, 9},
 	} {
 		q, changed := reconciledQueue(c.row, c.held)
-		if changed != (c.shards != nil) || q.Config.Version != c.version || q.Config.Settings.MaxLength != c.length || q.Config.Closed != 0 ||
-			q.Config.Moved != 0 || q.Config.Divided {
+		if changed != (c.shards != nil) || q.Config.Version != c.version || q.Config.Settings.MaxLength != c.length ||
+			q.Config.Closed != 0 || q.Config.Moved != 0 || q.Config.Divided {
 			t.Errorf("%s: changed %v, queue %+v", name, changed, q)
 		}
 		shards := q.Shards()
@@ -68,7 +70,8 @@ func TestReunited(t *testing.T) {
 			t.Errorf("%s: the queue is in shards %v, want %v", name, shards, c.shards)
 		}
 		for _, held := range c.held {
-			if p := q.part(held.Shard); changed && q.Spread() && (c.row == nil || held.Config.Version != c.row.Config.Version) && p.Left != ^p.Next {
+			if p := q.part(held.Shard); changed && q.Spread() && (c.row == nil || held.Config.Version != c.row.Config.Version) &&
+				p.Left != ^p.Next {
 				t.Errorf("%s: shard %d is asked for keys of the slots %064b, want all that it does not take: %+v", name, p.Shard, p.Left, p)
 			}
 		}

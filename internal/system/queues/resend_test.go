@@ -67,8 +67,8 @@ func TestChangesReachAllShards(t *testing.T) {
 					when := fmt.Sprintf("%s, without shard %d", one.name, lost)
 					w.cut(lost, task.ErrUnavailable)
 					_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", one.change)
-					is(t, err, task.ErrUnavailable, fmt.Sprintf(`queue "a": the change is made, but shard %d of the 3 that hold the queue has not `+
-						`confirmed it yet`, lost))
+					is(t, err, task.ErrUnavailable, fmt.Sprintf(`queue "a": the change is made, but shard %d of the 3 that hold the `+
+						`queue has not confirmed it yet`, lost))
 					for _, shard := range shards {
 						if shard != lost {
 							w.mustHave(t, c, when, shard)
@@ -105,7 +105,8 @@ func TestUnconfirmedShardsAreNamed(t *testing.T) {
 		w.cut(shards[0], task.ErrUnavailable)
 		w.cut(shards[2], task.Unavailable(time.Second, "no leader is known"))
 		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(64))
-		is(t, err, task.ErrUnavailable, fmt.Sprintf("shards %d, %d of the 3 that hold the queue have not confirmed it yet, and will get it: ",
+		is(t, err, task.ErrUnavailable, fmt.Sprintf("shards %d, %d of the 3 that hold the queue have not confirmed it yet, and "+
+			"will get it: ",
 			shards[0], shards[2]))
 		w.mustHave(t, c, "two shards are away", shards[1])
 		w.cut(shards[0], task.Invalid("queue", "no"))
@@ -142,7 +143,8 @@ func TestHangingShardIsNamed(t *testing.T) {
 		w.mu.Unlock()
 		began := time.Now()
 		_, err := c.Queues.PutQueue(bg, auditlog.Action{}, "default", "a", setLength(64))
-		is(t, err, task.ErrUnavailable, fmt.Sprintf("shard %d of the 3 that hold the queue has not confirmed it yet, and will get it", shards[0]))
+		is(t, err, task.ErrUnavailable, fmt.Sprintf("shard %d of the 3 that hold the queue has not confirmed it yet, and will get it",
+			shards[0]))
 		if took := time.Since(began); took != time.Second+lateTime {
 			t.Errorf("the answer took %v, want %v after the shard that needs a second", took, lateTime)
 		}

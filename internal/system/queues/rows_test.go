@@ -66,7 +66,8 @@ func TestDamagedRow(t *testing.T) {
 			t.Errorf("a row that is not there is %+v, %t, %t, %v", q, dropping, ok, err)
 		}
 		w.Damage(system.SettingsKey)
-		if _, err := c.Queues.Spread(bg, nobody, "default", "b", SpreadTarget{Parts: 1}); err == nil || errors.Is(err, task.ErrInvalidArgument) {
+		if _, err := c.Queues.Spread(bg, nobody, "default", "b", SpreadTarget{Parts: 1}); err == nil ||
+			errors.Is(err, task.ErrInvalidArgument) {
 			t.Errorf("Spread with damaged settings: %v", err)
 		}
 	})
@@ -115,11 +116,12 @@ func TestDeletionNeedsItsMark(t *testing.T) {
 			happens func(q Queue)
 			check   func(err error, row []byte)
 		}{
-			"another call has finished": {func(Queue) { must(t, c.Queues.DropQueue(bg, nobody, "default", "a")) }, func(err error, row []byte) {
-				if err != nil || row != nil {
-					t.Errorf("DropQueue = %v, row %q, want the queue gone", err, row)
-				}
-			}},
+			"another call has finished": {func(Queue) { must(t, c.Queues.DropQueue(bg, nobody, "default", "a")) },
+				func(err error, row []byte) {
+					if err != nil || row != nil {
+						t.Errorf("DropQueue = %v, row %q, want the queue gone", err, row)
+					}
+				}},
 			"the mark was cleared": {func(q Queue) { w.Put(key, encodeQueue(q, false)) }, func(err error, row []byte) {
 				if is(t, err, task.ErrWrongState, "used meanwhile"); row == nil {
 					t.Error("a queue without a mark was deleted")
@@ -152,7 +154,8 @@ func TestKeepClearsItsOwnMark(t *testing.T) {
 		key := queueKey("default", "a")
 		newer := q
 		newer.Config.Version++
-		for what, row := range map[string][]byte{"there is no mark": encodeQueue(q, false), "the mark is another's": encodeQueue(newer, true),
+		for what, row := range map[string][]byte{"there is no mark": encodeQueue(q, false), "the mark is another's": encodeQueue(newer,
+			true),
 			"the queue is gone": nil} {
 			w.Round(func(tx *store.Tx) {
 				if tx.Delete(key); row != nil {

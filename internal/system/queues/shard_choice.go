@@ -86,7 +86,8 @@ func chooseShards(r store.Reader, q Queue, settings system.Settings, target Spre
 func (o SpreadTarget) check(dataShards int) error {
 	if len(o.Shards) == 0 {
 		if most := min(dataShards, task.SlotCount); o.Parts < 1 || o.Parts > most {
-			return task.Invalid("parts", "%d is not between 1 and %d, the number of data shards and of slots: see `pawl cluster add-shards`",
+			return task.Invalid("parts", "%d is not between 1 and %d, the number of data shards and of slots: see `pawl "+
+				"cluster add-shards`",
 				o.Parts, most)
 		}
 		return nil
@@ -112,8 +113,8 @@ func (t otherQueues) allow(q Queue, target SpreadTarget) error {
 			return system.WrongState("queue %q: shard %d is queue %q's own", q.Name, id, owner.Name)
 		}
 		if other, there := t.others[id]; there && target.Own {
-			return system.WrongState("queue %q: shard %d can't be its own, since it has tasks of queue %q: see `pawl queue spread` and `pawl "+
-				"cluster add-shards`",
+			return system.WrongState("queue %q: shard %d can't be its own, since it has tasks of queue %q: see `pawl queue "+
+				"spread` and `pawl cluster add-shards`",
 				q.Name, id, other.Name)
 		}
 	}

@@ -23,13 +23,16 @@ func TestTargetIsChecked(t *testing.T) {
 		field  string // "": it is allowed
 	}{
 		{SpreadTarget{Shards: []uint32{1, 4}}, 4, ""}, {SpreadTarget{Shards: []uint32{5}}, 4, "shards"},
-		{SpreadTarget{Shards: []uint32{0}}, 4, "shards"}, {SpreadTarget{Shards: []uint32{2, 1, 2}}, 4, "shards"}, {SpreadTarget{Shards: many(64)},
+		{SpreadTarget{Shards: []uint32{0}}, 4, "shards"}, {SpreadTarget{Shards: []uint32{2, 1, 2}}, 4, "shards"},
+		{SpreadTarget{Shards: many(64)},
 			70, ""}, {SpreadTarget{Shards: many(65)}, 70, "shards"},
-		{SpreadTarget{Parts: 1}, 4, ""}, {SpreadTarget{Parts: 4}, 4, ""}, {SpreadTarget{Parts: 5}, 4, "parts"}, {SpreadTarget{}, 4, "parts"},
-		{SpreadTarget{Parts: 64}, 70, ""}, {SpreadTarget{Parts: 65}, 70, "parts"}, {SpreadTarget{Shards: []uint32{1}, Parts: 9}, 4, ""},
+		{SpreadTarget{Parts: 1}, 4, ""}, {SpreadTarget{Parts: 4}, 4, ""}, {SpreadTarget{Parts: 5}, 4, "parts"},
+		{SpreadTarget{}, 4, "parts"}, {SpreadTarget{Parts: 64}, 70, ""}, {SpreadTarget{Parts: 65}, 70, "parts"},
+		{SpreadTarget{Shards: []uint32{1}, Parts: 9}, 4, ""},
 	} {
 		err := c.target.check(c.shards)
-		if e, _ := task.AsError(err); (err == nil) != (c.field == "") || e != nil && (e.Field != c.field || e.Code != task.CodeInvalidArgument) {
+		if e, _ := task.AsError(err); (err == nil) != (c.field == "") || e != nil && (e.Field != c.field ||
+			e.Code != task.CodeInvalidArgument) {
 			t.Errorf("%+v of %d shards: %v, want a refusal of %q", c.target, c.shards, err, c.field)
 		}
 	}
@@ -37,7 +40,8 @@ func TestTargetIsChecked(t *testing.T) {
 
 // A queue goes first to the shards that will have it anyway, then to those with the fewest slots of others.
 func TestFewestSlots(t *testing.T) {
-	beside := otherQueues{slots: map[uint32]int{1: 64, 2: 10, 3: 9, 4: 30}, others: map[uint32]system.Name{3: {Name: "x"}}, owners: owners{}}
+	beside := otherQueues{slots: map[uint32]int{1: 64, 2: 10, 3: 9, 4: 30}, others: map[uint32]system.Name{3: {Name: "x"}},
+		owners: owners{}}
 	q := Queue{Name: "a", Shard: 1}
 	for _, c := range []struct {
 		target SpreadTarget
@@ -52,7 +56,8 @@ func TestFewestSlots(t *testing.T) {
 	}
 	must(t, beside.allow(q, SpreadTarget{Shards: []uint32{3}}))
 	must(t, beside.allow(q, SpreadTarget{Shards: []uint32{1, 2}, Own: true}))
-	is(t, beside.allow(q, SpreadTarget{Shards: []uint32{1, 3}, Own: true}), task.ErrWrongState, `queue "a": shard 3 can't be its own`, `"x"`)
+	is(t, beside.allow(q, SpreadTarget{Shards: []uint32{1, 3}, Own: true}), task.ErrWrongState, `queue "a": shard 3 can't be its own`,
+		`"x"`)
 	owned := owners{}
 	owned.add(Queue{Name: "b", Own: true, Parts: []Part{{Shard: 1}, {Shard: 2, Next: 1}}})
 	owned.add(Queue{Name: "c", Parts: []Part{{Shard: 3, Next: 1}}})
@@ -155,7 +160,8 @@ func TestForgettableKeys(t *testing.T) {
 			once store.Time
 			want string
 		}{
-			{now.Add(-task.ClockSlack), "[1 2] map[]"}, {now.Add(-task.ClockSlack) + 1, fmt.Sprintf("[1] map[2:%d]", now.Add(-task.ClockSlack)+1)},
+			{now.Add(-task.ClockSlack), "[1 2] map[]"}, {now.Add(-task.ClockSlack) + 1, fmt.Sprintf("[1] map[2:%d]",
+				now.Add(-task.ClockSlack)+1)},
 		} {
 			w.onces[onceSlots{2, 2}] = o.once
 			got, later, err := c.Queues.forgettable(bg, q, now)

@@ -121,10 +121,11 @@ func newWorld(t testing.TB) *world {
 func (w *world) newReplica() *systemReplica {
 	s := &systemReplica{Replica: w.NewReplica(), world: w}
 	shard := system.NewShard(s.Replica)
-	s.control = &control{shard: shard, Namespaces: namespaces.New(namespaces.Config{Shard: shard}), Queues: New(Config{Shard: shard, Shards: w,
-		EnsureShare: w.ensureShare, Divide: w.divide, Divided: w.divides, Renew: w.renew, Undivide: w.undivide, Room: func() error {
-			return w.room
-		}, Logger: slog.New(slog.NewTextHandler(&w.log, nil))})}
+	s.control = &control{shard: shard, Namespaces: namespaces.New(namespaces.Config{Shard: shard}),
+		Queues: New(Config{Shard: shard, Shards: w,
+			EnsureShare: w.ensureShare, Divide: w.divide, Divided: w.divides, Renew: w.renew, Undivide: w.undivide, Room: func() error {
+				return w.room
+			}, Logger: slog.New(slog.NewTextHandler(&w.log, nil))})}
 	s.control.Queues.most = w.most
 	s.control.minutely = func() {
 		w.mu.Lock()

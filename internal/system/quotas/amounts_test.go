@@ -58,11 +58,13 @@ func TestRemainderByUse(t *testing.T) {
 		}{
 			{0, 100, []int64{40, 0}, "[85 15]"}, {0, 100, []int64{0, 40}, "[15 85]"}, {1, 100, []int64{40, 0}, "[85 15]"},
 			{0, 9, []int64{0, 1}, "[3 6]"}, {0, 10, []int64{0, 0, 0}, "[4 3 3]"}, {1, 10, []int64{0, 0, 0}, "[3 4 3]"},
-			{2, 10, []int64{0, 0, 0}, "[3 3 4]"}, {0, 10, []int64{3, 7}, "[3 7]"}, {0, 10, []int64{20, 20}, "[5 5]"}, {0, 5, []int64{20, 20},
+			{2, 10, []int64{0, 0, 0}, "[3 3 4]"}, {0, 10, []int64{3, 7}, "[3 7]"}, {0, 10, []int64{20, 20}, "[5 5]"},
+			{0, 5, []int64{20, 20},
 				"[3 2]"}, {1, 5, []int64{20, 20}, "[2 3]"},
 			{0, 0, []int64{0, 0}, "[0 0]"}, {0, 0, []int64{8, 2}, "[0 0]"}, {0, 1, []int64{0, 1}, "[0 1]"}, {0, 1, []int64{0, 7}, "[0 1]"},
-			{0, 1, []int64{0, 0}, "[1 0]"}, {1, 1, []int64{0, 0}, "[0 1]"}, {1, 2, []int64{9, 9, 9}, "[0 1 1]"}, {2, 2, []int64{9, 9, 9}, "[1 0 1]"},
-			{0, task.MaxQuota, []int64{task.MaxQuota, task.MaxQuota}, fmt.Sprint([]int64{task.MaxQuota/2 + task.MaxQuota%2, task.MaxQuota / 2})},
+			{0, 1, []int64{0, 0}, "[1 0]"}, {1, 1, []int64{0, 0}, "[0 1]"}, {1, 2, []int64{9, 9, 9}, "[0 1 1]"},
+			{2, 2, []int64{9, 9, 9}, "[1 0 1]"}, {0, task.MaxQuota, []int64{task.MaxQuota, task.MaxQuota},
+				fmt.Sprint([]int64{task.MaxQuota/2 + task.MaxQuota%2, task.MaxQuota / 2})},
 		} {
 			awaitTurn(len(c.use), c.turn)
 			d := parting(0, make([][2]int64, len(c.use))...)
@@ -85,9 +87,12 @@ func TestRemainderByUse(t *testing.T) {
 func TestRemainderByDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for turn, want := range []map[string]string{
-			{"want 3, 3": "[1 0 0]", "all idle": "[2 2 1]", "short of one": "[2 1 0]", "one, nobody wants": "[1 0 0]", "one wants": "[0 0 1]"},
-			{"want 3, 3": "[0 1 0]", "all idle": "[1 2 2]", "short of one": "[1 2 0]", "one, nobody wants": "[0 1 0]", "one wants": "[0 0 1]"},
-			{"want 3, 3": "[1 0 0]", "all idle": "[2 1 2]", "short of one": "[2 1 0]", "one, nobody wants": "[0 0 1]", "one wants": "[0 0 1]"},
+			{"want 3, 3": "[1 0 0]", "all idle": "[2 2 1]", "short of one": "[2 1 0]", "one, nobody wants": "[1 0 0]",
+				"one wants": "[0 0 1]"},
+			{"want 3, 3": "[0 1 0]", "all idle": "[1 2 2]", "short of one": "[1 2 0]", "one, nobody wants": "[0 1 0]",
+				"one wants": "[0 0 1]"},
+			{"want 3, 3": "[1 0 0]", "all idle": "[2 1 2]", "short of one": "[2 1 0]", "one, nobody wants": "[0 0 1]",
+				"one wants": "[0 0 1]"},
 		} {
 			awaitTurn(3, turn)
 			for name, c := range map[string]struct {
@@ -131,11 +136,20 @@ func TestShardsWithAShare(t *testing.T) {
 					d.parts[i].space.Queues = 0
 				}
 			}, "[{0 -1 -1} {0 -1 -1} {0 -1 -1}]"},
-			{"a queue in one", task.Quotas{Backlog: 8, Running: 3}, func(d *division) { d.parts[0].space.Queues, d.parts[1].space.Queues = 0, 0 },
+			{"a queue in one", task.Quotas{Backlog: 8, Running: 3}, func(d *division) {
+				d.parts[0].space.Queues,
+					d.parts[1].space.Queues = 0, 0
+			},
 				"[{0 -1 0} {0 -1 0} {8 -1 3}]"},
-			{"one drains", task.Quotas{Backlog: 8, Running: 6}, func(d *division) { d.parts[1].drains, d.parts[1].space.Use.Backlog = true, 2 },
+			{"one drains", task.Quotas{Backlog: 8, Running: 6}, func(d *division) {
+				d.parts[1].drains, d.parts[1].space.Use.Backlog = true,
+					2
+			},
 				"[{3 -1 2} {2 -1 2} {3 -1 2}]"},
-			{"one drains, with more", task.Quotas{Backlog: 8}, func(d *division) { d.parts[1].drains, d.parts[1].space.Use.Backlog = true, 20 },
+			{"one drains, with more", task.Quotas{Backlog: 8}, func(d *division) {
+				d.parts[1].drains, d.parts[1].space.Use.Backlog = true,
+					20
+			},
 				"[{0 -1 -1} {8 -1 -1} {0 -1 -1}]"},
 			{"one joins", task.Quotas{Backlog: 9}, func(d *division) { d.parts[2].space.Queues, d.parts[2].joining = 0, true },
 				"[{3 -1 -1} {3 -1 -1} {3 -1 -1}]"},
@@ -145,7 +159,10 @@ func TestShardsWithAShare(t *testing.T) {
 				"[{9 -1 -1} {0 -1 -1} {0 -1 -1}]"},
 			{"one silent, with more", task.Quotas{Backlog: 9}, func(d *division) { d.parts[0].known, d.parts[0].Most.Backlog = false, 10 },
 				"[{10 -1 -1} {0 -1 -1} {0 -1 -1}]"},
-			{"one silent, unlimited", task.Quotas{Backlog: 9}, func(d *division) { d.parts[2].known, d.parts[2].Most = false, task.Unlimited },
+			{"one silent, unlimited", task.Quotas{Backlog: 9}, func(d *division) {
+				d.parts[2].known, d.parts[2].Most = false,
+					task.Unlimited
+			},
 				"[{0 -1 -1} {0 -1 -1} {-1 -1 -1}]"},
 		} {
 			d := parting(0, [2]int64{}, [2]int64{}, [2]int64{})
@@ -320,7 +337,8 @@ func TestLacks(t *testing.T) {
 	}{
 		{task.Amounts{Backlog: 5, Bytes: 9, Running: 2}, false}, {task.Amounts{Backlog: 1, Bytes: 1, Running: 1}, false},
 		{whole, false}, {task.Amounts{Backlog: 11, Bytes: 9, Running: 2}, true}, {task.Amounts{Backlog: 5, Bytes: 9, Running: 4}, true},
-		{task.Unlimited, true}, {task.Amounts{}, true}, {task.Amounts{Bytes: 9, Running: 2}, true}, {task.Amounts{Backlog: 5, Bytes: 9}, true},
+		{task.Unlimited, true}, {task.Amounts{}, true}, {task.Amounts{Bytes: 9, Running: 2}, true},
+		{task.Amounts{Backlog: 5, Bytes: 9}, true},
 	} {
 		if got := (divisionPart{Most: c.most}).lacks(whole); got != c.want {
 			t.Errorf("a shard that may use %+v of %+v lacks a share: %t", c.most, whole, got)

@@ -41,7 +41,8 @@ func TestDivide(t *testing.T) {
 		w.traffic()
 		must(t, w.divider.Divide(bg, "team"))
 		if asked, put := w.traffic(); asked != 3 || len(put) > 0 || w.Updates != before {
-			t.Errorf("dividing again asked %d shards, sent shares to %v and wrote %d times, want 3, none and none", asked, put, w.Updates-before)
+			t.Errorf("dividing again asked %d shards, sent shares to %v and wrote %d times, want 3, none and none", asked,
+				put, w.Updates-before)
 		}
 		// What is in use in a shard without queues is nobody else's until it ends.
 		w.use(2, "team", func(s *task.Space) { s.Queues, s.Use.Backlog = 0, 10 })
@@ -243,8 +244,8 @@ func TestRaisedShareIsLost(t *testing.T) {
 		w.fail(w.refuses, 1, nil)
 		must(t, w.divider.Divide(bg, "team"))
 		_, put := w.traffic()
-		if row := w.row("team"); fmt.Sprint(put) != "[1]" || row[0].Version != w.share(1, "team").Version || w.share(1, "team").Backlog != 30 ||
-			row[0].Sent != (task.Amounts{}) {
+		if row := w.row("team"); fmt.Sprint(put) != "[1]" || row[0].Version != w.share(1, "team").Version ||
+			w.share(1, "team").Backlog != 30 || row[0].Sent != (task.Amounts{}) {
 			t.Errorf("the next division sent shares to %v, the row is %+v, and the share %+v", put, row, w.share(1, "team"))
 		}
 	})
@@ -370,7 +371,8 @@ func TestEnsureShare(t *testing.T) {
 			}
 			other := 3 - c.shard
 			if got := w.share(c.shard, "team").Backlog; c.divide && (got != all || w.share(other, "team").Backlog != 0) {
-				t.Errorf("%s: the shard that gets the only queue has a share of %d, and the other one of %d", name, got, w.share(other, "team").Backlog)
+				t.Errorf("%s: the shard that gets the only queue has a share of %d, and the other one of %d", name, got,
+					w.share(other, "team").Backlog)
 			}
 		})
 	}

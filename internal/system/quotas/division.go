@@ -19,7 +19,8 @@ import (
 type divisionRow struct {
 	// Since tells the row of a queue from an earlier one, of another queue of that name or from before a recovery.
 	Since uint64 `json:"since,omitempty"`
-	// Copy is the version of the queue in which the row began. What a shard with an older copy may use says nothing of what it may use later.
+	// Copy is the version of the queue in which the row began. What a shard with an older copy may use says nothing of
+	// what it may use later.
 	Copy  uint64         `json:"copy,omitempty"`
 	Parts []divisionPart `json:"parts"`
 }

@@ -105,8 +105,9 @@ func TestRenew(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, w *world) {
 		const half = task.SlotSet(1<<32 - 1)
 		key := divisionKey(task.SpaceName{Namespace: "default", Queue: "a"})
-		q := queues.Queue{Namespace: "default", Name: "a", Config: task.QueueConfig{Version: 9}, Parts: []queues.Part{{Shard: 1, Next: half},
-			{Shard: 2, Next: ^half}, {Shard: 3, Left: half}}}
+		q := queues.Queue{Namespace: "default", Name: "a", Config: task.QueueConfig{Version: 9},
+			Parts: []queues.Part{{Shard: 1, Next: half},
+				{Shard: 2, Next: ^half}, {Shard: 3, Left: half}}}
 		renew := func(unknown task.Quotas) divisionRow {
 			w.change(func(tx *store.Tx) error { Renew(tx, q, unknown); return nil })
 			row, _, err := system.GetRow[divisionRow](w.State, key)
@@ -164,7 +165,8 @@ func TestSharesInDoubt(t *testing.T) {
 		d := &division{quotas: task.Quotas{Running: 10}}
 		wants := make([]task.Amounts, 2)
 		for i := range wants {
-			p := shardPart{divisionPart: divisionPart{Most: task.Amounts{Running: c.most[i]}, Sent: task.Amounts{Running: c.sent[i]}}, known: true}
+			p := shardPart{divisionPart: divisionPart{Most: task.Amounts{Running: c.most[i]}, Sent: task.Amounts{Running: c.sent[i]}},
+				known: true}
 			p.space.Share.Running = c.share[i]
 			d.parts, wants[i] = append(d.parts, p), task.Amounts{Running: c.want[i]}
 		}
@@ -193,7 +195,8 @@ func TestDivisionsFromBeforeAChange(t *testing.T) {
 			w.change(func(tx *store.Tx) error { tx.Delete(system.Key(system.QueueTable, "default", "a")); return nil })
 		},
 		"the row": func(w *world) {
-			w.Put(divisionKey(name), system.EncodeRow(divisionRow{Parts: []divisionPart{{Shard: 1, Version: 2, Most: task.Amounts{Running: 2}}}}))
+			w.Put(divisionKey(name), system.EncodeRow(divisionRow{Parts: []divisionPart{{Shard: 1, Version: 2,
+				Most: task.Amounts{Running: 2}}}}))
 		},
 	} {
 		inBubble(t, 3, func(t *testing.T, w *world) {
@@ -213,8 +216,8 @@ func TestDivisionsFromBeforeAChange(t *testing.T) {
 				want = task.ErrNotFound
 			}
 			if stale := what != "nothing"; stale && (!errors.Is(err, want) || len(put) > 0 || !bytes.Equal(w.Get(divisionKey(name)), row)) {
-				t.Errorf("after a change of %s, a division from before ended with %v, sent shares to %v, and left the row %s", what, err, put,
-					w.Get(divisionKey(name)))
+				t.Errorf("after a change of %s, a division from before ended with %v, sent shares to %v, and left the row %s", what, err,
+					put, w.Get(divisionKey(name)))
 			} else if !stale && (err != nil || len(put) == 0) {
 				t.Errorf("without a change, a division ended with %v, and sent shares to %v", err, put)
 			}
@@ -308,7 +311,8 @@ func TestDivisionsOfAnEarlierQueue(t *testing.T) {
 					return nil
 				})
 				err := w.divider.DivideQueue(bg, "default", "a")
-				if got := row(); !errors.Is(err, task.ErrUnavailable) || !strings.Contains(got, want) || strings.Contains(got, `"shard":1`) {
+				if got := row(); !errors.Is(err, task.ErrUnavailable) || !strings.Contains(got, want) ||
+					strings.Contains(got, `"shard":1`) {
 					t.Errorf("a division of an earlier queue ended with %v, and left the row %s", err, got)
 				}
 			}
@@ -343,10 +347,12 @@ func TestSharesOfAShardWithAnOlderCopy(t *testing.T) {
 				queues.Part{Shard: 2, Slots: ^half, Next: ^half})
 			first, second := task.Amounts{Backlog: 5, Bytes: task.NoLimit, Running: 4}, task.Amounts{Backlog: 5, Bytes: task.NoLimit}
 			w.Put(divisionKey(task.SpaceName{Namespace: "default", Queue: "a"}),
-				system.EncodeRow(divisionRow{Parts: []divisionPart{{Shard: 1, Version: 1, Most: first}, {Shard: 2, Version: 1, Most: second}}}))
+				system.EncodeRow(divisionRow{Parts: []divisionPart{{Shard: 1, Version: 1, Most: first},
+					{Shard: 2, Version: 1, Most: second}}}))
 			w.mu.Lock()
 			*w.space(1, "default") = task.Space{Queues: 1, Copy: 7, Share: task.Share{Version: 1, Amounts: first}}
-			*w.space(2, "default") = task.Space{Queues: 1, Copy: 7 - uint64(older)/2, Ready: 9, Share: task.Share{Version: 1, Amounts: second}}
+			*w.space(2, "default") = task.Space{Queues: 1, Copy: 7 - uint64(older)/2, Ready: 9,
+				Share: task.Share{Version: 1, Amounts: second}}
 			w.older = older
 			w.mu.Unlock()
 			must(t, w.divider.DivideQueue(bg, "default", "a"))

@@ -94,7 +94,10 @@ func (d *division) byUse(holders []int, budget int64, f int) []int64 {
 		give(n, used[n]+spare/2/int64(len(holders)))
 		give(n, part(spare/2, used[n]+1, sum+int64(len(holders))))
 	}
-	wants, short := func(n int) bool { return used[n] > 0 }, func(n int) bool { return shares[n] <= used[n] && d.parts[holders[n]].refused[f] }
+	wants, short := func(n int) bool { return used[n] > 0 }, func(n int) bool {
+		return shares[n] <= used[n] &&
+			d.parts[holders[n]].refused[f]
+	}
 	for n := range holders {
 		if short(n) {
 			wants = short

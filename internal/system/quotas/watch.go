@@ -38,7 +38,8 @@ func (s *Divider) Run(ctx context.Context) {
 		system.Each(len(due), func(i int) {
 			d := due[i]
 			if err := s.divide(ctx, d.name, 0, d.answers); err != nil && ctx.Err() == nil {
-				s.log.Info("quotas or limits could not be divided again", "namespace", d.name.Namespace, "queue", d.name.Queue, "error", err)
+				s.log.Info("quotas or limits could not be divided again", "namespace", d.name.Namespace, "queue", d.name.Queue, "error",
+					err)
 			}
 		})
 	}

@@ -144,7 +144,8 @@ func TestDamagedRows(t *testing.T) {
 				must(t, err)
 				w.Damage(c.key)
 				before := w.State.Applied().Index
-				if err := calls[name](s, home); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("row %q of the system shard", c.key)) {
+				if err := calls[name](s, home); err == nil || !strings.Contains(err.Error(),
+					fmt.Sprintf("row %q of the system shard", c.key)) {
 					t.Errorf("%s with row %q damaged: %v", name, c.key, err)
 				}
 				if w.State.Applied().Index != before {

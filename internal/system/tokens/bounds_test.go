@@ -16,11 +16,13 @@ func TestMayHaveToken(t *testing.T) {
 		has, all, any int // in the namespace, in all, and those for all namespaces
 		want          string
 	}{
-		{"team", maxTokensOf - 1, 600, 0, ""}, {"team", maxTokensOf + 1, 600, 0, "the limit of 500"}, {auth.AllNamespaces, 0, maxTokens + 1, 0,
+		{"team", maxTokensOf - 1, 600, 0, ""}, {"team", maxTokensOf + 1, 600, 0, "the limit of 500"},
+		{auth.AllNamespaces, 0, maxTokens + 1, 0,
 			"the limit of 5000"}, {"team", maxTokensOf, 600, 0, `the limit of 500 tokens in namespace "team"`},
 		{"default", maxTokensOf, 600, 0, ""}, {"default", maxTokensOfDefault - 1, 3000, 0, ""}, {"default", maxTokensOfDefault, 3000, 0,
 			`the limit of 2500 tokens in namespace "default"`},
-		{"team", 0, maxTokens - keptTokens - 1, 0, ""}, {"team", 0, maxTokens - keptTokens, 0, "the limit of 4500 tokens for single namespaces"},
+		{"team", 0, maxTokens - keptTokens - 1, 0, ""}, {"team", 0, maxTokens - keptTokens, 0,
+			"the limit of 4500 tokens for single namespaces"},
 		{"team", 0, maxTokens - keptTokens, 1, ""}, {auth.AllNamespaces, 0, maxTokens - 1, 0, ""}, {auth.AllNamespaces, 0, maxTokens, 0,
 			"the limit of 5000 tokens is reached"},
 		{"team", 0, maxTokens, keptTokens + 1, "the limit of 5000 tokens is reached"},

@@ -58,7 +58,8 @@ func TestRepeatedAdd(t *testing.T) {
 			t.Error("a call that was refused has replaced the secret")
 		}
 		anew := asking(3, 0)
-		if done, err := c.Tokens.Rotate(bg, anew); err != nil || done.Token.OldHash != repeat.Token.Hash || c.only(t).Hash != anew.Token.Hash {
+		if done, err := c.Tokens.Rotate(bg, anew); err != nil || done.Token.OldHash != repeat.Token.Hash ||
+			c.only(t).Hash != anew.Token.Hash {
 			t.Errorf("a rotation under another id: %+v, %v", done.Token, err)
 		}
 	})

@@ -22,8 +22,9 @@ func TestEndSession(t *testing.T) {
 			must(t, err)
 			return all
 		}
-		mine, other := auth.Session{Key: auth.SessionID{1}, Number: 1, Begun: time.Now().Unix()}, auth.Session{Key: auth.SessionID{2}, Number: 2,
-			Begun: time.Now().Unix()}
+		mine, other := auth.Session{Key: auth.SessionID{1}, Number: 1, Begun: time.Now().Unix()},
+			auth.Session{Key: auth.SessionID{2}, Number: 2,
+				Begun: time.Now().Unix()}
 		first, err := c.Tokens.EndSession(bg, mine)
 		must(t, err)
 		pass(time.Minute)

@@ -120,8 +120,8 @@ func makeRoom(tx *store.Tx, made *auth.Token) (gone []auth.TokenName, err error)
 	for i := range all {
 		t := &all[i]
 		if t.Hash == made.Hash {
-			return nil, system.Conflict("certificate %q already belongs to token %q of namespace %q: revoke that token first", made.Certificate,
-				t.Name, t.Namespace)
+			return nil, system.Conflict("certificate %q already belongs to token %q of namespace %q: revoke that token first",
+				made.Certificate, t.Name, t.Namespace)
 		}
 		if t.ExpiresAt != 0 && t.ExpiresAt.Add(ForgetAfter) < tx.Now() {
 			gone = append(gone, t.ID())

@@ -215,7 +215,8 @@ func TestTokensForCertificates(t *testing.T) {
 func TestExpiredTokensAreForgotten(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *world) {
 		c.Round(func(tx *store.Tx) {
-			for name, ago := range map[string]time.Duration{"ancient": tokens.ForgetAfter + time.Minute, "old": tokens.ForgetAfter - time.Minute} {
+			for name, ago := range map[string]time.Duration{"ancient": tokens.ForgetAfter + time.Minute,
+				"old": tokens.ForgetAfter - time.Minute} {
 				old := newToken("default", name).Token
 				old.ExpiresAt = tx.Now().Add(-ago)
 				tx.Set(system.Key(system.TokenTable, old.Namespace, old.Name), system.EncodeRow(old))

@@ -382,8 +382,8 @@ func TestRemovedDuringAnAttempt(t *testing.T) {
 		a := c.Webhooks.mustAttempt(t)
 		must(t, c.Webhooks.settle(bg, c.Webhooks.mustAttempt(t), accepted))
 		must(t, c.Webhooks.Remove(bg, hookCall("h")))
-		for _, table := range []byte{system.HookTable, system.WebhookStatusTable, system.RecentTable, system.PendingTable, system.UntriedTable,
-			system.OverTable} {
+		for _, table := range []byte{system.HookTable, system.WebhookStatusTable, system.RecentTable, system.PendingTable,
+			system.UntriedTable, system.OverTable} {
 			if n := rowsOf(w.State, []byte{table}); n != 0 {
 				t.Errorf("%d rows are left in table %c", n, table)
 			}

@@ -99,7 +99,8 @@ func TestPausesAndResumes(t *testing.T) {
 			t.Errorf("after Pause with another reason the webhook is %+v", v)
 		}
 		must(t, w.leader.Update(bg, func(tx *store.Tx) error {
-			setWebhookStatus(tx, "default", "h", Status{Failures: 4, FailsSince: 3, RestUntil: tx.Now().Add(time.Hour), Failed: 9, LastError: "no"})
+			setWebhookStatus(tx, "default", "h", Status{Failures: 4, FailsSince: 3, RestUntil: tx.Now().Add(time.Hour),
+				Failed: 9, LastError: "no"})
 			return nil
 		}))
 		v, err = c.Webhooks.Resume(bg, hookCall("h"))
@@ -128,7 +129,8 @@ func TestStatesOfWebhooks(t *testing.T) {
 			failures int
 		}{
 			"a": {Webhook{}, 0}, "b": {Webhook{}, 1}, "c": {Webhook{}, 2}, "d": {Webhook{Paused: true}, 1},
-			"e": {Webhook{Paused: true}, 0}, "f": {Webhook{DisabledReason: "gone", Paused: true}, 1}, "g": {Webhook{DisabledReason: "gone"}, 0},
+			"e": {Webhook{Paused: true}, 0}, "f": {Webhook{DisabledReason: "gone", Paused: true}, 1},
+			"g": {Webhook{DisabledReason: "gone"}, 0},
 		} {
 			must(t, w.leader.Update(bg, func(tx *store.Tx) error {
 				s.hook.Namespace, s.hook.Name = "default", name

@@ -477,8 +477,8 @@ func (w *Webhooks) settle(ctx context.Context, a *attempt, o webhook.Outcome) er
 		w.droppedFor(a.hook.Namespace, of.dropped, "the last attempt failed")
 	}
 	if err == nil && of.disabled {
-		w.log.Warn("a webhook is disabled: nothing is sent until it is resumed", "namespace", a.hook.Namespace, "webhook", a.hook.Name, "reason",
-			o.Error)
+		w.log.Warn("a webhook is disabled: nothing is sent until it is resumed", "namespace", a.hook.Namespace, "webhook",
+			a.hook.Name, "reason", o.Error)
 	}
 	return err
 }

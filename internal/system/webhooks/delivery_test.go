@@ -135,7 +135,8 @@ func hookCall(name string) Call {
 // deaths is a notification of n dead letters, the seq-th of its queue.
 func deaths(queue string, n, seq int64) *task.Notification {
 	now := time.Now()
-	return &task.Notification{Kind: task.NotifyDead, Namespace: "default", Queue: queue, Count: n, First: now, Last: now, Shard: 1, Seq: seq}
+	return &task.Notification{Kind: task.NotifyDead, Namespace: "default", Queue: queue, Count: n, First: now, Last: now,
+		Shard: 1, Seq: seq}
 }
 
 func (w *Webhooks) takes(t *testing.T, n ...*task.Notification) {
@@ -257,7 +258,8 @@ func TestRetriesAreSpread(t *testing.T) {
 			}
 			all[name] = in.timesOf(last[0].ID)
 		}
-		for i, most := range []time.Duration{minBackoff, 3 * minBackoff, 9 * minBackoff, 27 * minBackoff, 81 * minBackoff, 243 * minBackoff} {
+		for i, most := range []time.Duration{minBackoff, 3 * minBackoff, 9 * minBackoff, 27 * minBackoff, 81 * minBackoff,
+			243 * minBackoff} {
 			pauses := map[time.Duration]bool{}
 			for _, name := range names {
 				pause := all[name][i+1].Sub(all[name][i])
@@ -296,7 +298,8 @@ func TestWebhookRules(t *testing.T) {
 			"wait_over: 1ms is not between": {Name: "a", WaitOver: time.Millisecond, Events: []task.NotificationKind{
 				task.NotifyQueueOver}},
 			"events: queue.over and queue.under need a threshold": {Name: "a", Events: []task.NotificationKind{task.NotifyQueueUnder}},
-			"depth_over: 5 is given, and events":                  {Name: "a", DepthOver: 5, Events: []task.NotificationKind{task.NotifyDead}},
+			"depth_over: 5 is given, and events": {Name: "a", DepthOver: 5,
+				Events: []task.NotificationKind{task.NotifyDead}},
 			"wait_over: 5s is given, and events": {Name: "a", WaitOver: 5 * time.Second,
 				Events: []task.NotificationKind{task.NotifyDead}},
 			"queues: \"(x)\" is not a pattern": {Name: "a", Queues: []string{"(x)"}},
@@ -366,8 +369,8 @@ func TestPendingNoticesAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		left := 0
-		for _, tab := range []byte{system.HookTable, system.WebhookStatusTable, system.RecentTable, system.PendingTable, system.UntriedTable,
-			system.OverTable} {
+		for _, tab := range []byte{system.HookTable, system.WebhookStatusTable, system.RecentTable, system.PendingTable,
+			system.UntriedTable, system.OverTable} {
 			w.State.Scan([]byte{tab}, []byte{tab + 1}, func(_, _ []byte) bool { left++; return true })
 		}
 		if n := system.GetNumber(w.State, system.PendingsKey); left != 0 || n != 0 {
@@ -392,7 +395,8 @@ func TestShardsLearnSubscriptions(t *testing.T) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			watch := w.watches[shard]["default"]
-			return watch.Wants(task.NotifyDead, "mail") && !watch.Wants(task.NotifyDead, "sms") && !watch.Wants(task.NotifyQueueOver, "mail")
+			return watch.Wants(task.NotifyDead, "mail") && !watch.Wants(task.NotifyDead, "sms") &&
+				!watch.Wants(task.NotifyQueueOver, "mail")
 		}
 		if !wants(1) || wants(2) {
 			t.Errorf("shard 1 knows the subscription: %t, shard 2: %t, want only shard 1", wants(1), wants(2))
@@ -665,7 +669,8 @@ func TestWebhooksAreChanged(t *testing.T) {
 		pause := hookCall("a")
 		pause.By.Reason = "too loud"
 		at := store.TimeOf(time.Now())
-		if v := change(c.Webhooks.Pause, pause); !v.Paused || v.PausedReason != "too loud" || v.PausedBy != operator.Name || v.PausedAt < at {
+		if v := change(c.Webhooks.Pause, pause); !v.Paused || v.PausedReason != "too loud" || v.PausedBy != operator.Name ||
+			v.PausedAt < at {
 			t.Errorf("after Pause the webhook is %+v", v)
 		}
 		c.Webhooks.takes(t, deaths("mail", 1, 1))

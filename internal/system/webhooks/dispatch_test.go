@@ -287,8 +287,8 @@ func TestTestsOfWebhooks(t *testing.T) {
 		for len(c.Webhooks.dispatch) > 0 {
 			<-c.Webhooks.dispatch
 		}
-		if try(); w.status("h").Failures != 0 || w.status("h").RestUntil != 0 || w.status("h").FailsSince != 0 || len(c.Webhooks.dispatch) != 1 ||
-			c.Webhooks.attempt(t) == nil {
+		if try(); w.status("h").Failures != 0 || w.status("h").RestUntil != 0 || w.status("h").FailsSince != 0 ||
+			len(c.Webhooks.dispatch) != 1 || c.Webhooks.attempt(t) == nil {
 			t.Errorf("after a test that succeeds the deliveries are %+v", w.status("h"))
 		}
 		if _, err := c.Webhooks.Pause(bg, hookCall("h")); err != nil || try().Outcome != Delivered {

@@ -243,8 +243,8 @@ func (p *Dispatcher) send(ctx context.Context, a *attempt) {
 			return
 		}
 		if try == settleTries {
-			p.log.Warn("the outcome of a notice could not be recorded: it will be sent again", "namespace", a.hook.Namespace, "webhook", a.hook.Name,
-				"webhook_id", a.id.String(), "error", err)
+			p.log.Warn("the outcome of a notice could not be recorded: it will be sent again", "namespace", a.hook.Namespace,
+				"webhook", a.hook.Name, "webhook_id", a.id.String(), "error", err)
 			return
 		}
 		system.Sleep(ctx, time.Second)

@@ -43,11 +43,13 @@ func TestUnreadableRows(t *testing.T) {
 			return err
 		},
 		"add": func(c *control, _ *attempt) error {
-			_, err := c.Webhooks.Add(bg, Call{Hook: Webhook{Namespace: "default", Name: "h", URL: "https://h"}, Secret: "other", By: operator})
+			_, err := c.Webhooks.Add(bg, Call{Hook: Webhook{Namespace: "default", Name: "h", URL: "https://h"},
+				Secret: "other", By: operator})
 			return err
 		},
 		"add another": func(c *control, _ *attempt) error {
-			_, err := c.Webhooks.Add(bg, Call{Hook: Webhook{Namespace: "default", Name: "i", URL: "https://i"}, Secret: "other", By: operator})
+			_, err := c.Webhooks.Add(bg, Call{Hook: Webhook{Namespace: "default", Name: "i", URL: "https://i"},
+				Secret: "other", By: operator})
 			return err
 		},
 		"set": func(c *control, _ *attempt) error {
@@ -74,7 +76,8 @@ func TestUnreadableRows(t *testing.T) {
 			return err
 		},
 		"check": func(c *control, _ *attempt) error {
-			return NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Depths: func(context.Context, string, []string, bool) ([]Depth, bool) {
+			return NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Depths: func(context.Context, string, []string,
+				bool) ([]Depth, bool) {
 				return nil, false
 			}}).checkThresholds(bg)
 		},
@@ -85,8 +88,8 @@ func TestUnreadableRows(t *testing.T) {
 		table byte
 		fails string
 	}{
-		{system.HookTable, "attempt, notifications, crossed, record, add, add another, set, resume, remove, list, get, deliveries, due, tell, " +
-			"test, check, settle"},
+		{system.HookTable, "attempt, notifications, crossed, record, add, add another, set, resume, remove, list, get, " +
+			"deliveries, due, tell, test, check, settle"},
 		{system.WebhookStatusTable, "attempt, set, resume, remove, list, get, due, settle"},
 		{system.RecentTable, "deliveries, test"},
 		{system.SeenTable, "notifications, forget"},

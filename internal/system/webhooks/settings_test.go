@@ -97,8 +97,8 @@ func TestBoundsOfSettings(t *testing.T) {
 			for name, call := range calls {
 				of := map[bool]Call{true: add, false: set}[name == add.Hook.Name]
 				if s.field == "" {
-					if v, err := call(bg, of); err != nil || v.DepthOver != s.depth || v.WaitOver != s.wait || !slices.Equal(v.Events, s.events) ||
-						v.Queues[0] != s.queues {
+					if v, err := call(bg, of); err != nil || v.DepthOver != s.depth || v.WaitOver != s.wait ||
+						!slices.Equal(v.Events, s.events) || v.Queues[0] != s.queues {
 						t.Errorf("%s: webhook %+v, %v", what, v, err)
 					}
 					continue
@@ -208,7 +208,8 @@ func TestMissingWebhooks(t *testing.T) {
 				"deliveries": func() error { _, err := c.Webhooks.Deliveries(bg, "default", "i"); return err },
 				"test":       func() error { _, err := p.Test(bg, operator, "default", "i"); return err },
 				"add": func() error {
-					_, err := c.Webhooks.Add(bg, Call{Hook: Webhook{Namespace: "nowhere", Name: "h", URL: "https://h"}, Secret: "s", By: operator})
+					_, err := c.Webhooks.Add(bg, Call{Hook: Webhook{Namespace: "nowhere", Name: "h", URL: "https://h"},
+						Secret: "s", By: operator})
 					return err
 				},
 			} {
@@ -216,7 +217,8 @@ func TestMissingWebhooks(t *testing.T) {
 					is(t, err, task.ErrNotFound, map[bool]string{true: "nowhere", false: `"i"`}[name == "add"])
 				}
 			}
-			_, err := c.Webhooks.Add(bg, Call{Hook: Webhook{Namespace: "default", Name: "h", URL: "https://other"}, Secret: "another", By: operator})
+			_, err := c.Webhooks.Add(bg, Call{Hook: Webhook{Namespace: "default", Name: "h", URL: "https://other"},
+				Secret: "another", By: operator})
 			is(t, err, task.ErrConflict, `"h" already exists`)
 		})
 		if n := p.tests.InUse(); n != 0 {
@@ -246,7 +248,8 @@ func TestWebhooksAreListed(t *testing.T) {
 		if names != "abc" || err != nil {
 			t.Errorf("the webhooks %s are listed, %v, want abc", names, err)
 		}
-		if all := w.Audited("default"); len(all) != 4 || !strings.HasPrefix(all[1], `lena webhook.add webhook b:  → {"address":"4d50e35b",`) ||
+		if all := w.Audited("default"); len(all) != 4 ||
+			!strings.HasPrefix(all[1], `lena webhook.add webhook b:  → {"address":"4d50e35b",`) ||
 			!strings.Contains(all[1], `"url":"https://b"`) {
 			t.Errorf("the audit log is %q", all)
 		}
@@ -275,8 +278,8 @@ func TestRoomForWebhooks(t *testing.T) {
 		}
 		fill("default", 99)
 		add := func(name string) error {
-			_, err := c.Webhooks.Add(bg, Call{Hook: Webhook{Namespace: "default", Name: name, URL: "https://h"}, Secret: webhook.NewSecret(),
-				By: operator})
+			_, err := c.Webhooks.Add(bg, Call{Hook: Webhook{Namespace: "default", Name: name, URL: "https://h"},
+				Secret: webhook.NewSecret(), By: operator})
 			return err
 		}
 		must(t, add("last"))

@@ -29,9 +29,10 @@ func TestThresholds(t *testing.T) {
 		{10, 0, 11, 0, true, false}, {10, 0, 10, 0, false, false}, {10, 0, 9, 0, false, false}, {10, 0, 8, 0, false, true},
 		{10, 0, 0, 99 * minute, false, true}, {1, 0, 2, 0, true, false}, {1, 0, 1, 0, false, false}, {1, 0, 0, 0, false, true},
 		{0, 10 * minute, 0, 10*minute + 1, true, false}, {0, 10 * minute, 0, 10 * minute, false, false},
-		{0, 10 * minute, 0, 8*minute + 1, false, false}, {0, 10 * minute, 0, 8 * minute, false, true}, {0, 10 * minute, 999, 0, false, true},
-		{0, time.Second, 5, time.Second + 1, true, false}, {10, 10 * minute, 11, 0, true, false}, {10, 10 * minute, 0, 11 * minute, true, false},
-		{10, 10 * minute, 9, 0, false, false}, {10, 10 * minute, 0, 9 * minute, false, false}, {10, 10 * minute, 8, 8 * minute, false, true},
+		{0, 10 * minute, 0, 8*minute + 1, false, false}, {0, 10 * minute, 0, 8 * minute, false, true},
+		{0, 10 * minute, 999, 0, false, true}, {0, time.Second, 5, time.Second + 1, true, false}, {10, 10 * minute, 11, 0, true, false},
+		{10, 10 * minute, 0, 11 * minute, true, false}, {10, 10 * minute, 9, 0, false, false},
+		{10, 10 * minute, 0, 9 * minute, false, false}, {10, 10 * minute, 8, 8 * minute, false, true},
 	} {
 		h, d := &Webhook{DepthOver: s.depthOver, WaitOver: s.waitOver}, Depth{Queue: "q", Ready: s.ready, Wait: s.wait}
 		if h.exceeds(d) != s.over || h.under(d) != s.under || !h.hasThreshold() {
@@ -149,8 +150,8 @@ func TestCrossingNotices(t *testing.T) {
 				n, err := system.DecodeRow[notice](k, v)
 				must(t, err)
 				l := n.Notification.Level
-				all = append(all, fmt.Sprintf("%s %s %d/%d %v/%v since %d", n.Notification.Kind, n.Notification.Queue, l.Depth, l.DepthOver, l.Wait,
-					l.WaitOver, l.Since.Unix()-946684800))
+				all = append(all, fmt.Sprintf("%s %s %d/%d %v/%v since %d", n.Notification.Kind, n.Notification.Queue, l.Depth,
+					l.DepthOver, l.Wait, l.WaitOver, l.Since.Unix()-946684800))
 				return true
 			})
 			slices.Sort(all)
@@ -209,7 +210,8 @@ func TestDamageInOneNamespace(t *testing.T) {
 		p := NewDispatcher(DispatcherConfig{Webhooks: c.Webhooks, Depths: func(context.Context, string, []string, bool) ([]Depth, bool) {
 			return []Depth{{Queue: "q", Ready: 2}}, false
 		}})
-		if err := p.checkThresholds(bg); err == nil || !strings.HasPrefix(err.Error(), `namespace "c": `) || strings.Contains(err.Error(), "\n") {
+		if err := p.checkThresholds(bg); err == nil || !strings.HasPrefix(err.Error(), `namespace "c": `) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("a check with a damaged row in namespace c: %v", err)
 		}
 		for _, ns := range all {

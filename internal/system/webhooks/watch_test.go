@@ -88,7 +88,8 @@ func TestShardsThatHangAreNamed(t *testing.T) {
 		}
 		hook(t, c, Webhook{Name: "h"})
 		began := time.Now()
-		if some, err := c.Webhooks.TellShards(bg, "default"); err != nil || len(some) != 49 || some[48] != 49 || time.Since(began) != tellTime {
+		if some, err := c.Webhooks.TellShards(bg, "default"); err != nil || len(some) != 49 || some[48] != 49 ||
+			time.Since(began) != tellTime {
 			t.Errorf("after %s unconfirmed are %v, %v, want 1 to 49 after %s", time.Since(began), some, err, tellTime)
 		}
 	})

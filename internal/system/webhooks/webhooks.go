@@ -297,7 +297,8 @@ func (w *Webhooks) putHook(tx *store.Tx, by task.Author, action task.Action, bef
 		return View{}, err
 	}
 	tx.Set(hookKey(h.Namespace, h.Name), system.EncodeRow(h))
-	if before == nil || !slices.Equal(before.Events, h.Events) || !slices.Equal(before.Queues, h.Queues) || before.disabled() != h.disabled() {
+	if before == nil || !slices.Equal(before.Events, h.Events) || !slices.Equal(before.Queues, h.Queues) ||
+		before.disabled() != h.disabled() {
 		watchChanged(tx, h.Namespace)
 	}
 	return v, nil

@@ -140,7 +140,8 @@ func (c *Chart) begin(panels []Panel) {
 	for i := range steps {
 		begins := c.Start.Add(time.Duration(i) * c.step)
 		s := Step{X: percent(float64(i) / float64(steps)), Width: percent(1 / float64(steps)), Begins: begins,
-			At: begins.UTC().Format(time.RFC3339), Title: format.Clock(begins, now), Running: i == steps-1, Values: make([]int64, len(c.Legend))}
+			At: begins.UTC().Format(time.RFC3339), Title: format.Clock(begins, now), Running: i == steps-1,
+			Values: make([]int64, len(c.Legend))}
 		if s.Running {
 			s.Title += ", so far"
 		}

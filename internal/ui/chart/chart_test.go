@@ -20,8 +20,9 @@ func TestSparklines(t *testing.T) {
 	}{
 		{"nothing", admin.QueueSeries{In: none, Out: none, Failed: none, Succeeded: none, Poisoned: none},
 			Spark{Label: "0 enqueued, 0 succeeded"}},
-		{"success", admin.QueueSeries{In: none, Out: []int64{1, 1000, 1000, 0, 500}, Failed: []int64{0, 2, 1, 0, 9}, Succeeded: []int64{1, 1000,
-			1000, 0, 500}, Poisoned: none},
+		{"success", admin.QueueSeries{In: none, Out: []int64{1, 1000, 1000, 0, 500}, Failed: []int64{0, 2, 1, 0, 9},
+			Succeeded: []int64{1, 1000,
+				1000, 0, 500}, Poisoned: none},
 			Spark{Label: "0 enqueued, 2,501 succeeded, 12 attempts failed", Area: "M0 20v-1h1v-19h2v20h1v-10h1V20z",
 				Failed: "M1 20h2v3h-2zM4 20h1v3h-1z"}},
 		{"arrivals alone", admin.QueueSeries{In: []int64{0, 100, 50, 0, 0}, Out: none, Failed: none, Succeeded: none, Poisoned: none},
@@ -110,8 +111,9 @@ func TestCharts(t *testing.T) {
 		{"dead", "dead", []int64{10, 0, 0}}}}
 	c := New("tasks", newYear, time.Minute, in, out, Panel{Name: "Wrong", Height: 50, Of: []Series{{"dead", "dead", []int64{10, 0, 0}}}})
 	const zero = panelName + 100
-	if first := c.Steps[0]; !reflect.DeepEqual(first.Pieces, []Piece{{State: "enqueued", Y: panelName, H: 100}, {State: "succeeded", Y: zero,
-		H: 75}, {State: "dead", Y: zero + 75, H: 25},
+	if first := c.Steps[0]; !reflect.DeepEqual(first.Pieces, []Piece{{State: "enqueued", Y: panelName, H: 100},
+		{State: "succeeded", Y: zero,
+			H: 75}, {State: "dead", Y: zero + 75, H: 25},
 		{State: "dead", Y: zero + 100 + panelName + panelGap + panelName, H: 50}}) || first.X != "0%" || first.Width != "33.333%" ||
 		first.Title != "1 Jan 00:00:00 UTC\nenqueued: 40\nsucceeded: 30\ndead: 10" {
 		t.Errorf("the first step is %+v", first)
@@ -120,7 +122,8 @@ func TestCharts(t *testing.T) {
 		last.Title != "1 Jan 00:02:00 UTC, so far\nenqueued: 0\nsucceeded: 20\ndead: 0" || !slices.Equal(last.Values, []int64{0, 20, 0}) {
 		t.Errorf("the running step is %+v", last)
 	}
-	if c.Label != "tasks: enqueued 45, succeeded 50, dead 10" || c.Empty || c.Cuts != nil || c.Unit() != "per minute" || len(c.Legend) != 3 {
+	if c.Label != "tasks: enqueued 45, succeeded 50, dead 10" || c.Empty || c.Cuts != nil || c.Unit() != "per minute" ||
+		len(c.Legend) != 3 {
 		t.Errorf("the chart is %+v", c)
 	}
 	if want := []Text{{zero, "0"}, {panelName, "40"}, {zero - 50, "20"}, {zero + 100, "40"}, {zero + 50, "20"}}; !slices.Equal(c.Scale[:5],
@@ -168,8 +171,8 @@ func TestChartsMergeSteps(t *testing.T) {
 	c := New("", newYear.Add(-20*time.Second), 10*time.Second, Panel{Height: 100, Of: []Series{{"a", "a", ones}}})
 	if len(c.Steps) != 60 || !c.Start.Equal(newYear) || c.Steps[0].Values[0] != 6 || c.Steps[59].Values[0] != 4 || !c.Steps[59].Running ||
 		c.Legend[0].N != 358 {
-		t.Errorf("an hour of 10 s steps became %d steps from %v, with %d in the first, %d in the last and %d in total", len(c.Steps), c.Start,
-			c.Steps[0].Values[0], c.Steps[59].Values[0], c.Legend[0].N)
+		t.Errorf("an hour of 10 s steps became %d steps from %v, with %d in the first, %d in the last and %d in total",
+			len(c.Steps), c.Start, c.Steps[0].Values[0], c.Steps[59].Values[0], c.Legend[0].N)
 	}
 	if c := New("", newYear, 10*time.Second, Panel{Of: []Series{{"a", "a", ones[:30]}}}); len(c.Steps) != 30 || c.Unit() != "per 10 s" {
 		t.Errorf("5 minutes became %d steps %s, want 30 per 10 s", len(c.Steps), c.Unit())

@@ -82,8 +82,8 @@ func NewHistogram(label string, buckets []admin.HistogramBucket, l admin.Latency
 		d    time.Duration
 	}{{"p50", l.P50}, {"p95", l.P95}, {"p99", l.P99}} {
 		place := min(histogramPlace(q.d), float64(ends[len(ends)-1]))
-		h.Marks = append(h.Marks, HistogramMark{X: at(place), Label: q.word + " " + format.Duration(q.d), Class: q.word, Y: (i + 1) * markLine,
-			After: (place-float64(first)+1)/float64(bars) < 0.72})
+		h.Marks = append(h.Marks, HistogramMark{X: at(place), Label: q.word + " " + format.Duration(q.d), Class: q.word,
+			Y: (i + 1) * markLine, After: (place-float64(first)+1)/float64(bars) < 0.72})
 	}
 	h.Ticks = axisTicks(first, bars, at)
 	return h

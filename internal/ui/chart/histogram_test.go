@@ -11,8 +11,8 @@ import (
 func TestHistogram(t *testing.T) {
 	ms := time.Millisecond
 	l := admin.Latency{Count: 8, P50: 20 * ms, P95: 40 * ms, P99: 41 * ms}
-	h := NewHistogram("runs", []admin.HistogramBucket{{UpTo: 16 * ms, Count: 1}, {UpTo: 22627 * time.Microsecond, Count: 4}, {UpTo: 32 * ms},
-		{UpTo: 45254 * time.Microsecond, Count: 3}}, l)
+	h := NewHistogram("runs", []admin.HistogramBucket{{UpTo: 16 * ms, Count: 1}, {UpTo: 22627 * time.Microsecond, Count: 4},
+		{UpTo: 32 * ms}, {UpTo: 45254 * time.Microsecond, Count: 3}}, l)
 	if len(h.Bars) != 3 || h.Top != 4 || h.Bars[1].Height != "100%" || h.Bars[2].Height != "75%" || h.Bars[0].Width != "6.25%" {
 		t.Errorf("the bars are %+v", h.Bars)
 	}

@@ -155,10 +155,12 @@ func (f *Form) merge(filled url.Values) {
 		}
 		if hash(mine) == was {
 			*at = *theirs
-			at.Changed = "Someone else changed this in the meantime. When you opened the form it was: " + format.Clip(at.words(mine), maxPrevious)
+			at.Changed = "Someone else changed this in the meantime. When you opened the form it was: " +
+				format.Clip(at.words(mine), maxPrevious)
 			continue
 		}
-		at.Changed, at.OtherValue = "Someone else changed this too. Saving replaces their value with yours, above. Theirs:", theirs.words(value)
+		at.Changed, at.OtherValue = "Someone else changed this too. Saving replaces their value with yours, above. Theirs:",
+			theirs.words(value)
 	}
 }
 

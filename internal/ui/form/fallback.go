@@ -16,7 +16,8 @@ func Fallback(filled url.Values, back string) *Form {
 	f := &Form{Title: "Not done", Text: "Your input is kept below as you sent it.", Button: "Try again", Back: back, Wide: true}
 	for _, name := range slices.Sorted(maps.Keys(filled)) {
 		values := filled[name]
-		at := Field{Name: name, Label: strings.NewReplacer("_", " ", ".", " ").Replace(name), Kind: "text", Value: asSent("area", values[0])}
+		at := Field{Name: name, Label: strings.NewReplacer("_", " ", ".", " ").Replace(name), Kind: "text",
+			Value: asSent("area", values[0])}
 		switch {
 		case name == TokenField:
 			at = Token()

@@ -52,7 +52,8 @@ func ParseRate(s string) (rate admin.RateLimit, err error) {
 	}
 	rate = admin.RateLimit{Limit: int(n), Period: period}
 	if float64(rate.Limit) != n {
-		return rate, fmt.Errorf("%q: use whole tasks; for fewer than one per second use a longer period, for example 1/10s", format.Clip(s, 60))
+		return rate, fmt.Errorf("%q: use whole tasks; for fewer than one per second use a longer period, for example 1/10s",
+			format.Clip(s, 60))
 	}
 	if has {
 		if rate.Burst, err = strconv.Atoi(strings.TrimSpace(burst)); err != nil {

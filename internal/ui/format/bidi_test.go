@@ -8,8 +8,8 @@ func TestBidiControlsAreVisible(t *testing.T) {
 		{"<td>refund.charge</td>", "<td>refund.charge</td>"},
 		{"<td title=\"a\u202eb\">refund\u202eegrahc.</td>",
 			"<td title=\"a\u202eb\">refund<i class=\"turn\" data-c=\"U+202E\">\u202e</i>egrahc.</td>"},
-		{"\u2066a<b>\u061c\u200f</b>", "<i class=\"turn\" data-c=\"U+2066\">\u2066</i>a<b><i class=\"turn\" data-c=\"U+061C\">\u061c</i><i " +
-			"class=\"turn\" data-c=\"U+200F\">\u200f</i></b>"},
+		{"\u2066a<b>\u061c\u200f</b>", "<i class=\"turn\" data-c=\"U+2066\">\u2066</i>a<b><i class=\"turn\" " +
+			"data-c=\"U+061C\">\u061c</i><i class=\"turn\" data-c=\"U+200F\">\u200f</i></b>"},
 		{"<title>a\u202e · Pawl</title>\u202e", "<title>a[U+202E] · Pawl</title><i class=\"turn\" data-c=\"U+202E\">\u202e</i>"},
 		{"<textarea name=\"x\">\u202e</textarea><option value=\"\u202e\">\u202e</option>",
 			"<textarea name=\"x\">\u202e</textarea><option value=\"\u202e\">[U+202E]</option>"},

@@ -44,7 +44,8 @@ func TestDurationsReadAlike(t *testing.T) {
 		}
 	}
 	for d, want := range map[time.Duration]string{
-		400 * time.Millisecond: "0 s", 59_600 * time.Millisecond: "1 min", 119 * time.Minute: "2 h", 14*24*time.Hour - time.Second: "14 days",
+		400 * time.Millisecond: "0 s", 59_600 * time.Millisecond: "1 min", 119 * time.Minute: "2 h",
+		14*24*time.Hour - time.Second: "14 days",
 	} {
 		if got := Coarse(d); got != want {
 			t.Errorf("Coarse(%v) = %q, want %q", d, got, want)
@@ -71,8 +72,8 @@ func TestMissingValuesAreDashes(t *testing.T) {
 	if got := FailureRate(&admin.Stats{Totals: admin.EventCounts{Succeeded: 2}}); got != "0 %" {
 		t.Errorf("FailureRate of two successful attempts = %s, want 0", got)
 	}
-	for text, want := range map[string]string{"queue q1 has 100001 ready tasks, and no worker takes it": "queue q1 has 100,001 ready tasks, " +
-		"and no worker takes it",
+	for text, want := range map[string]string{"queue q1 has 100001 ready tasks, and no worker takes it": "queue q1 has 100,001 " +
+		"ready tasks, and no worker takes it",
 		"since 2026-01-02 10:00:00": "since 2026-01-02 10:00:00", "999 tasks": "999 tasks"} {
 		if got := GroupDigits(text); got != want {
 			t.Errorf("GroupDigits(%q) = %q, want %q", text, got, want)

@@ -37,7 +37,8 @@ func TestOf(t *testing.T) {
 			Status: http.StatusServiceUnavailable}, false},
 		{fmt.Errorf("stats: %w", context.DeadlineExceeded), Problem{Code: "unavailable", Message: "the server took too long to answer",
 			Status: http.StatusServiceUnavailable}, true},
-		{odd, Problem{Code: "internal", Message: "the page could not be rendered; see the server's log", Status: http.StatusInternalServerError},
+		{odd, Problem{Code: "internal", Message: "the page could not be rendered; see the server's log",
+			Status: http.StatusInternalServerError},
 			false},
 	} {
 		if got := ProblemOf(c.err); got != c.want {

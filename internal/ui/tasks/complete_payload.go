@@ -30,7 +30,8 @@ func (c completer) payloadPaths(before, typed string) (all []suggestion) {
 	for _, l := range c.leaves(before) {
 		if strings.HasPrefix(strings.ToLower(l.path), strings.ToLower(typed)) && !seen[l.path] {
 			seen[l.path] = true
-			all = append(all, suggestion{Text: "payload." + l.path + ":", Note: "such as " + format.Clip(l.value, maxPathValue), More: true})
+			all = append(all, suggestion{Text: "payload." + l.path + ":", Note: "such as " + format.Clip(l.value, maxPathValue),
+				More: true})
 		}
 	}
 	return all

@@ -56,8 +56,9 @@ func TestLeavesOf(t *testing.T) {
 	for i := range 300 {
 		wide = strings.TrimSuffix(wide, "}") + fmt.Sprintf(`,"k%d":1}`, i)
 	}
-	for payload, want := range map[string]int{"": 0, "{": 0, "42": 0, "[1]": 1, deep: 0, wide: maxPathsOfTask, `{"a":"` + strings.Repeat("x",
-		maxPathPayload) + `"}`: 0} {
+	for payload, want := range map[string]int{"": 0, "{": 0, "42": 0, "[1]": 1, deep: 0, wide: maxPathsOfTask,
+		`{"a":"` + strings.Repeat("x",
+			maxPathPayload) + `"}`: 0} {
 		if got := len(leavesOf([]byte(payload))); got != want {
 			t.Errorf("leavesOf(%.40s) returned %d values, want %d", payload, got, want)
 		}

@@ -16,8 +16,9 @@ var groupPages = []web.Page{
 var groupActions = []web.Action{
 	{Path: "/groups/{group}/cancel", Nav: "/groups", Form: groupForm("Cancel",
 		"All unfinished members are cancelled, and the group's callbacks are not enqueued.", true), Do: doCancelGroup},
-	{Path: "/groups/{group}/close", Nav: "/groups", Form: groupForm("Close", "No more members can be added. The group is complete when all "+
-		"its members have ended.", false), Do: doCloseGroup},
+	{Path: "/groups/{group}/close", Nav: "/groups", Form: groupForm("Close",
+		"No more members can be added. The group is complete when all "+
+			"its members have ended.", false), Do: doCloseGroup},
 }
 
 // groupsLimit and membersLimit are the page sizes of the lists.
@@ -34,8 +35,8 @@ type groupRow struct {
 func groupRowOf(g *pawltype.Group) groupRow {
 	c := g.Counts
 	return groupRow{g, chart.NewBar([]chart.Count{{Word: "succeeded", N: c.Succeeded}, {Word: "pending", N: c.Pending},
-		{Word: "dead", N: c.Dead}, {Word: "poisoned", N: c.Poisoned}, {Word: "discarded", N: c.Discarded}, {Word: "cancelled", N: c.Cancelled},
-		{Word: "failed", N: c.Refused}})}
+		{Word: "dead", N: c.Dead}, {Word: "poisoned", N: c.Poisoned}, {Word: "discarded", N: c.Discarded},
+		{Word: "cancelled", N: c.Cancelled}, {Word: "failed", N: c.Refused}})}
 }
 
 type groupsView struct {

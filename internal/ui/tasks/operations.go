@@ -24,8 +24,8 @@ var operationPages = []web.Page{
 
 var operationActions = []web.Action{
 	{Path: "/operations/new", Nav: "/operations", Form: newOperationForm, Do: doNewOperation},
-	{Path: "/operations/{operation}/pause", Nav: "/operations", Form: operationForm("Pause", "The operation pauses after the steps under way.",
-		false), Do: doOperation("Paused.", admin.Operations.Pause)},
+	{Path: "/operations/{operation}/pause", Nav: "/operations", Form: operationForm("Pause",
+		"The operation pauses after the steps under way.", false), Do: doOperation("Paused.", admin.Operations.Pause)},
 	{Path: "/operations/{operation}/resume", Nav: "/operations", Form: operationForm("Resume", "The operation continues where it stopped.",
 		false), Do: doOperation("Resumed.", admin.Operations.Resume)},
 	{Path: "/operations/{operation}/abort", Nav: "/operations", Form: operationForm("Abort",
@@ -49,7 +49,8 @@ var waiting = []pawltype.State{pawltype.StateScheduled, pawltype.StateReady, paw
 // actions are in the order of their use on call.
 var actions = []actionWord{
 	{admin.ActionReplay, "Replay", "", "Tasks become ready again, with fresh attempts. They keep their ids, keys and attempt logs.", false,
-		[]pawltype.State{pawltype.StateRetrying, pawltype.StateDiscarded, pawltype.StateDead, pawltype.StatePoisoned, pawltype.StateCancelled}},
+		[]pawltype.State{pawltype.StateRetrying, pawltype.StateDiscarded, pawltype.StateDead, pawltype.StatePoisoned,
+			pawltype.StateCancelled}},
 	{admin.ActionRunNow, "Run now", "", "Tasks become ready now instead of at their due time.", false,
 		[]pawltype.State{pawltype.StateScheduled, pawltype.StateRetrying}},
 	{admin.ActionMove, "Move", "", "Tasks move to another queue, each with a new id.", false, waiting},
@@ -217,7 +218,8 @@ func showOperation(req *web.Request) (*web.Screen, error) {
 	if err != nil {
 		return nil, err
 	}
-	view := operationView{OperationRow: OperationRowOf(o), Facts: operationFacts(o), Outcomes: outcomeLinks(req, o), Next: followUps(req, o)}
+	view := operationView{OperationRow: OperationRowOf(o), Facts: operationFacts(o), Outcomes: outcomeLinks(req, o),
+		Next: followUps(req, o)}
 	if o.OperationSpec.Filter != nil {
 		view.Find = filterText(*o.OperationSpec.Filter)
 	}
@@ -302,7 +304,8 @@ func newOperationForm(req *web.Request) (*form.Form, error) {
 		text = filterText(*o.Filter)
 	}
 	f := &form.Form{Title: word.label + " " + word.of + "tasks", Text: word.text, Danger: word.danger, Button: word.label, Back: "/tasks",
-		Check: &form.Check{Label: "Update count"}, Facts: []form.Fact{{Name: "Filter", Value: orAll(text)}}, Fields: operationFields(o, text)}
+		Check: &form.Check{Label: "Update count"}, Facts: []form.Fact{{Name: "Filter", Value: orAll(text)}},
+		Fields: operationFields(o, text)}
 	if o.Filter == nil {
 		f.Refuse(opErr)
 		return f, nil
@@ -323,8 +326,8 @@ func newOperationForm(req *web.Request) (*form.Form, error) {
 	if everything(o) {
 		n := strconv.FormatInt(p.Matched, 10)
 		f.Fields = slices.Insert(f.Fields, 0, form.Field{Name: countedField, Kind: "hidden", Value: n},
-			form.Field{Name: "confirm", Label: "Type the number of matching tasks to confirm", Kind: "number", Required: true, Placeholder: n,
-				Hint: "There is no filter: this applies to every task."})
+			form.Field{Name: "confirm", Label: "Type the number of matching tasks to confirm", Kind: "number",
+				Required: true, Placeholder: n, Hint: "There is no filter: this applies to every task."})
 	}
 	if opErr != nil {
 		f.Refuse(opErr)

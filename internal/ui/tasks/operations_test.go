@@ -32,7 +32,8 @@ func TestDialogsCount(t *testing.T) {
 			Max: c.most}, word)
 		fact, button, text := f.Facts[0].Value, f.Button, f.Text
 		if fact != c.fact || button != c.button || !strings.HasPrefix(text, c.text) || c.text == "" && text != "" {
-			t.Errorf("%d matching tasks of at most %d, lower bound %t: the form has %q, %q, %q", c.matched, c.most, c.least, fact, button, text)
+			t.Errorf("%d matching tasks of at most %d, lower bound %t: the form has %q, %q, %q", c.matched, c.most, c.least,
+				fact, button, text)
 		}
 	}
 }

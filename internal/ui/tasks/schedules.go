@@ -78,7 +78,8 @@ func showSchedules(req *web.Request) (*web.Screen, error) {
 	for _, s := range page.Items {
 		view.Rows = append(view.Rows, scheduleRow{s, ruleText(s)})
 	}
-	return &web.Screen{Title: "Schedules", Data: view, Watch: &web.Watch{Kinds: []admin.EventKind{"schedule.*"}}, Refresh: web.QuickRefresh},
+	return &web.Screen{Title: "Schedules", Data: view, Watch: &web.Watch{Kinds: []admin.EventKind{"schedule.*"}},
+			Refresh: web.QuickRefresh},
 		nil
 }
 
@@ -118,7 +119,8 @@ func showSchedule(req *web.Request) (*web.Screen, error) {
 	}
 	view := scheduleView{scheduleRow: scheduleRow{s, ruleText(s)}, Facts: web.WithLinks(scheduleFacts(s),
 		map[string]string{"Queue": req.URL("queues", s.Task.Queue), "Type": req.Find("queue", s.Task.Queue, "type", s.Task.Type)}),
-		Payload: format.DocumentOf(s.Task.Payload, s.Task.ContentType), Runs: runsOf(s), Ticks: ticks.Items, More: req.More(ticks.NextCursor)}
+		Payload: format.DocumentOf(s.Task.Payload, s.Task.ContentType), Runs: runsOf(s), Ticks: ticks.Items,
+		More: req.More(ticks.NextCursor)}
 	return &web.Screen{Title: "Schedule " + s.Name, Data: view, Watch: &web.Watch{Queue: s.Task.Queue, Type: s.Task.Type}}, nil
 }
 
@@ -176,7 +178,8 @@ func tickFields(s *admin.Schedule) []form.Field {
 		{Name: "overlap", Label: "If the previous task still runs", Kind: "choice", Options: overlap, Value: string(s.Overlap)},
 		{Name: "jitter", Label: "Jitter", Kind: "text", Value: form.DurationText(s.Jitter), Placeholder: "none",
 			Hint: "Delays each tick by a random time of at most this."},
-		{Name: "owner", Label: "Owner", Kind: "text", Value: s.Owner, Hint: "Where the schedule is defined, for example a file in a repository."},
+		{Name: "owner", Label: "Owner", Kind: "text", Value: s.Owner,
+			Hint: "Where the schedule is defined, for example a file in a repository."},
 	}
 }
 

@@ -115,8 +115,9 @@ func selectedForm(req *web.Request) (*form.Form, error) {
 		Fields: []form.Field{{Name: "action", Kind: "hidden", Value: string(s.word.action)}, {Name: "ids", Kind: "hidden",
 			Value: strings.Join(s.ids, ",")}, {Name: "back", Kind: "hidden", Value: s.back}}}
 	if s.word.action == admin.ActionSetPriority {
-		f.Fields = append(f.Fields, form.Field{Name: "priority", Label: "Priority", Kind: "choice", Options: form.Choices("", "high", "normal",
-			"low"), Value: "normal"})
+		f.Fields = append(f.Fields, form.Field{Name: "priority", Label: "Priority", Kind: "choice",
+			Options: form.Choices("", "high", "normal",
+				"low"), Value: "normal"})
 	} else {
 		f.Fields = append(f.Fields, form.Reason())
 	}

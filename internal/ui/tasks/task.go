@@ -20,10 +20,12 @@ import (
 var taskActions = []web.Action{
 	{Path: "/tasks/{task}/retry", Nav: "/tasks", Form: taskForm("Retry", "The task becomes ready now. A task that had ended gets "+
 		"fresh attempts.", false), Do: doTask("Retried.", admin.Tasks.Retry)},
-	{Path: "/tasks/{task}/run-now", Nav: "/tasks", Form: taskForm("Run now", "The task becomes ready now instead of at its due time.", false),
+	{Path: "/tasks/{task}/run-now", Nav: "/tasks", Form: taskForm("Run now", "The task becomes ready now instead of at its due time.",
+		false),
 		Do: doTask("The task is ready.", admin.Tasks.RunNow)},
-	{Path: "/tasks/{task}/cancel", Nav: "/tasks", Form: taskForm("Cancel", "The task ends. A handler that runs it has its context cancelled "+
-		"within a second.", true), Do: doCancelTask},
+	{Path: "/tasks/{task}/cancel", Nav: "/tasks", Form: taskForm("Cancel",
+		"The task ends. A handler that runs it has its context cancelled "+
+			"within a second.", true), Do: doCancelTask},
 	{Path: "/tasks/{task}/discard", Nav: "/tasks", Form: taskForm("Discard", "The task ends as discarded. A dead letter is archived first.",
 		true), Do: doDiscardTask},
 	{Path: "/tasks/{task}/edit", Nav: "/tasks", Form: editTaskForm, Do: doEditTask},
@@ -139,7 +141,8 @@ func showTask(req *web.Request) (*web.Screen, error) {
 	}
 	view := &taskView{Task: t, Actions: actionsOnTask(req, t), Payload: format.DocumentOf(t.Payload, t.ContentType),
 		Result: format.DocumentOf(t.Result, t.ResultContentType), Checkpoint: format.DocumentOf(t.Checkpoint, checkpointKind(t.Checkpoint)),
-		Facts:    web.WithLinks(taskFacts(t), map[string]string{"Queue": req.URL("queues", t.Queue), "Worker": req.Find("worker", t.Worker)}),
+		Facts: web.WithLinks(taskFacts(t), map[string]string{"Queue": req.URL("queues", t.Queue),
+			"Worker": req.Find("worker", t.Worker)}),
 		Commands: taskCommands(req, t)}
 	if view.Attempts, err = attemptsOf(req, t.AttemptLog); err != nil {
 		return nil, err
@@ -364,7 +367,8 @@ func editTaskForm(req *web.Request) (*form.Form, error) {
 func editTaskFormOf(t *pawltype.Task) *form.Form {
 	f := &form.Form{Title: "Edit this task", Text: "Only waiting tasks can be edited. Fields that you don't change keep their values.",
 		Button: "Save", Back: "/tasks/" + t.ID, Version: t.ETag, Fields: []form.Field{
-			{Name: "priority", Label: "Priority", Kind: "choice", Options: form.Choices("", "high", "normal", "low"), Value: string(t.Priority)},
+			{Name: "priority", Label: "Priority", Kind: "choice", Options: form.Choices("", "high", "normal", "low"),
+				Value: string(t.Priority)},
 			{Name: "max_attempts", Label: "Max attempts", Kind: "number", Value: strconv.Itoa(t.MaxAttempts)},
 			{Name: "run_at", Label: "Due", Kind: "text", Value: dueText(t), Placeholder: "now",
 				Hint: "A time such as 2026-01-31T12:00:00Z, or a delay such as 10m."},

@@ -26,12 +26,15 @@ func templateFields(in string, t *admin.ScheduledTask) []form.Field {
 			" and stays as it is; the editor takes only JSON. Use pawl schedule apply to change it."
 	}
 	return append([]form.Field{
-		{Name: in + "type", Label: "Type", Kind: "text", Required: true, Placeholder: "mail.welcome", Value: t.Type, Hint: "Names the handler."},
+		{Name: in + "type", Label: "Type", Kind: "text", Required: true, Placeholder: "mail.welcome", Value: t.Type,
+			Hint: "Names the handler."},
 		{Name: in + "queue", Label: "Queue", Kind: "text", Placeholder: "default", Value: t.Queue},
-		{Name: in + "priority", Label: "Priority", Kind: "choice", Options: form.Choices("", "normal", "high", "low"), Value: string(t.Priority)},
+		{Name: in + "priority", Label: "Priority", Kind: "choice", Options: form.Choices("", "normal", "high", "low"),
+			Value: string(t.Priority)},
 		payload,
 		{Name: in + "key", Label: "Key", Kind: "text", Value: t.Key, Hint: "Groups tasks for fairness and limits, for example by tenant."},
-		{Name: in + "tags", Label: "Tags", Kind: "text", Value: form.ListText(t.Tags), Hint: "Separated by commas. Quote a tag with a comma."},
+		{Name: in + "tags", Label: "Tags", Kind: "text", Value: form.ListText(t.Tags),
+			Hint: "Separated by commas. Quote a tag with a comma."},
 		{Name: in + "max_attempts", Label: "Max attempts", Kind: "number", Placeholder: "the queue's", Value: attempts},
 		{Name: in + "timeout", Label: "Run timeout", Kind: "text", Placeholder: "the queue's", Value: form.DurationText(t.Timeout)},
 		{Name: in + "expires_in", Label: "Expires in", Kind: "text", Placeholder: "never", Value: form.DurationText(t.ExpiresIn),
@@ -68,11 +71,13 @@ func foldedFields(in string, t *admin.ScheduledTask) []form.Field {
 			Value: form.DurationText(retry.Initial), Hint: "If you set one of these four, the others default to 30s, 2, 30m and 0.25."},
 		{Name: in + "retry.factor", Label: "Backoff factor", Kind: "text", Value: factor},
 		{Name: in + "retry.max", Label: "Longest delay", Kind: "text", Value: form.DurationText(retry.Max)},
-		{Name: in + "retry.jitter", Label: "Jitter", Kind: "text", Value: jitter, Hint: "From 0 to 1: the share of a delay that is random."},
+		{Name: in + "retry.jitter", Label: "Jitter", Kind: "text", Value: jitter,
+			Hint: "From 0 to 1: the share of a delay that is random."},
 		{Name: in + "retention", Label: "Retention", Kind: "text", Placeholder: "the queue's", Value: retention},
 		{Name: in + "unique.on_conflict", Label: "If the unique key is taken", Kind: "choice", Value: conflict,
 			Options: []form.Option{{Value: "", Label: "no unique key"}, {Value: "keep", Label: "keep the existing task"},
-				{Value: "replace", Label: "replace the existing task if it waits"}, {Value: "keep_last", Label: "keep the existing task with " +
+				{Value: "replace", Label: "replace the existing task if it waits"},
+				{Value: "keep_last", Label: "keep the existing task with " +
 					"this payload"}, {Value: "reject", Label: "refuse this task"}}},
 		{Name: in + "unique.key", Label: "Unique key", Kind: "text", Placeholder: "type and payload", Value: unique.Key},
 		{Name: in + "headers", Label: "Headers", Kind: "area", Value: form.HeadersText(t.Headers), Placeholder: "tenant: 7",

@@ -82,7 +82,8 @@ func showTasks(req *web.Request) (*web.Screen, error) {
 func (view *tasksView) find(req *web.Request, filter admin.Filter) error {
 	cursor, start, rows := req.Query("cursor"), time.Now(), int64(0)
 	for {
-		page, err := req.Admin().Tasks().ListPage(req.Ctx, filter, pawltype.PageRequest{Limit: tasksLimit - len(view.Tasks), Cursor: cursor})
+		page, err := req.Admin().Tasks().ListPage(req.Ctx, filter, pawltype.PageRequest{Limit: tasksLimit - len(view.Tasks),
+			Cursor: cursor})
 		if err != nil {
 			return err
 		}

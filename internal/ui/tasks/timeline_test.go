@@ -19,7 +19,8 @@ func TestStepsBetweenAttempts(t *testing.T) {
 		{Fence: 4, StartedAt: at(40), Outcome: pawltype.OutcomeLeaseLost},
 		{Fence: 5, StartedAt: at(50), Outcome: pawltype.OutcomeFailed},
 	}
-	steps := []step{{Word: "cancelled", At: at(51)}, {Word: "replayed", At: at(25)}, {Word: "edited", At: at(20)}, {Word: "edited", At: at(5)}}
+	steps := []step{{Word: "cancelled", At: at(51)}, {Word: "replayed", At: at(25)}, {Word: "edited", At: at(20)},
+		{Word: "edited", At: at(5)}}
 	words := func(steps []step) string {
 		var all []string
 		for _, s := range steps {

@@ -139,7 +139,10 @@ func doSaveView(req *web.Request) (web.Done, error) {
 
 // viewsWithout returns all views but the namespace's one of the given name.
 func viewsWithout(req *web.Request, name string) []savedView {
-	return slices.DeleteFunc(savedViews(req.HTTP), func(w savedView) bool { return w.Space == visitor.Namespace(req.HTTP) && w.Name == name })
+	return slices.DeleteFunc(savedViews(req.HTTP), func(w savedView) bool {
+		return w.Space == visitor.Namespace(req.HTTP) &&
+			w.Name == name
+	})
 }
 
 func removeViewForm(req *web.Request) (*form.Form, error) {

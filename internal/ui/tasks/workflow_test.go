@@ -11,7 +11,8 @@ import (
 func TestFlowOfGroup(t *testing.T) {
 	g := &pawltype.Group{ID: "g", State: pawltype.GroupRunning, Counts: pawltype.GroupCounts{Members: 1000, Pending: 700, Succeeded: 296,
 		Dead: 3, Refused: 1},
-		OnComplete: &pawltype.Follower{Type: "report", Queue: "q", State: pawltype.FollowerWaiting}, OnDeath: &pawltype.Follower{Type: "alarm",
+		OnComplete: &pawltype.Follower{Type: "report", Queue: "q", State: pawltype.FollowerWaiting},
+		OnDeath: &pawltype.Follower{Type: "alarm",
 			Queue: "q", State: pawltype.FollowerCreated, TaskID: "t9"}}
 	members := []*pawltype.GroupMember{{TaskID: "t0", Type: "a", Queue: "q", State: pawltype.StateSucceeded}, {Type: "a", Queue: "q",
 		Refused: "queue_full"}, {TaskID: "t2", Type: "a", Queue: "q"}}

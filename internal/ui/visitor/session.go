@@ -151,8 +151,8 @@ func (s *Sessions) open(r *http.Request, now time.Time) (x session, err error) {
 
 // errCutOff is why a session can't be opened that another node may have ended.
 var errCutOff = &pawltype.Error{Code: pawltype.ErrUnavailable,
-	Message: "this node is cut off from its cluster and can't know whether you have logged out elsewhere: log in again here, at /login, or " +
-		"use another node"}
+	Message: "this node is cut off from its cluster and can't know whether you have logged out elsewhere: log in again here, " +
+		"at /login, or use another node"}
 
 // beganHere reports whether a session began here, at some time or later.
 func (s *Sessions) beganHere(number uint64, since time.Time) bool {

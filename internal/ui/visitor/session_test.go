@@ -222,7 +222,8 @@ func TestLogOut(t *testing.T) {
 		}, 0)
 		end := func(b *browser) (err error) {
 			b.keep(func(w http.ResponseWriter) {
-				s.Open(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { err = s.End(t.Context(), w, r) })).ServeHTTP(w, b.request())
+				s.Open(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { err = s.End(t.Context(), w, r) })).ServeHTTP(w,
+					b.request())
 			})
 			return err
 		}

@@ -36,9 +36,9 @@ type frame struct {
 }
 
 func (s *Server) frame(req *Request, content *Screen) *frame {
-	f := &frame{Title: content.Title, Nav: s.counts.addTo(req.menu(), req), Here: req.Here(), Flash: req.takeFlash(), Theme: Theme(req.HTTP),
-		NoRefresh: content.NoRefresh, NoKeys: NoKeys(req.HTTP), Me: req.me, Rights: visitor.Rights(req.me), Enqueues: req.nav == "/enqueue",
-		Data: content.Data, Missing: req.missing}
+	f := &frame{Title: content.Title, Nav: s.counts.addTo(req.menu(), req), Here: req.Here(), Flash: req.takeFlash(),
+		Theme: Theme(req.HTTP), NoRefresh: content.NoRefresh, NoKeys: NoKeys(req.HTTP), Me: req.me, Rights: visitor.Rights(req.me),
+		Enqueues: req.nav == "/enqueue", Data: content.Data, Missing: req.missing}
 	if req.several() {
 		f.Namespace = req.me.Namespace
 	}

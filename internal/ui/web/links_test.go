@@ -166,9 +166,10 @@ func TestTemplateFunctions(t *testing.T) {
 	}
 	f := funcs("/base", nil)
 	for what, c := range map[string]struct{ got, want any }{
-		"url":   {f["url"].(func(...any) string)("queues", "a"), baseMark + "/queues/a"},
-		"at":    {f["at"].(func(string) string)("/dead"), baseMark + "/dead"},
-		"find":  {f["find"].(func(string, any, ...any) string)("queue", "a", "state", "dead"), baseMark + "/tasks?q=queue%3Aa+state%3Adead"},
+		"url": {f["url"].(func(...any) string)("queues", "a"), baseMark + "/queues/a"},
+		"at":  {f["at"].(func(string) string)("/dead"), baseMark + "/dead"},
+		"find": {f["find"].(func(string, any, ...any) string)("queue", "a", "state", "dead"),
+			baseMark + "/tasks?q=queue%3Aa+state%3Adead"},
 		"root":  {f["root"].(func() string)(), "/base/"},
 		"clip":  {f["clip"].(func(int, string) string)(3, "abcdef"), "ab…"},
 		"reads": {f["reads"].(func(any) string)("wrong_state"), "wrong state"},
@@ -236,8 +237,8 @@ func TestFlash(t *testing.T) {
 }
 
 func TestTitles(t *testing.T) {
-	for status, want := range map[int]string{404: "Not found", 403: "Not allowed", 401: "Log in", 503: "Not available", 504: "Not available",
-		500: "Internal error", 422: "Invalid request", 413: "Invalid request"} {
+	for status, want := range map[int]string{404: "Not found", 403: "Not allowed", 401: "Log in", 503: "Not available",
+		504: "Not available", 500: "Internal error", 422: "Invalid request", 413: "Invalid request"} {
 		if got := titleOf(status); got != want {
 			t.Errorf("%d is titled %q, want %q", status, got, want)
 		}

@@ -33,7 +33,8 @@ var (
 const (
 	// maxLive is the maximum number of streams of a node. One namespace gets at most half of them.
 	maxLive = 500
-	// fullRefresh is how often a page without a stream is refreshed. There may be many, and they must not cost more than pages with a stream.
+	// fullRefresh is how often a page without a stream is refreshed. There may be many, and they must not cost more
+	// than pages with a stream.
 	fullRefresh = 30 * time.Second
 	// maxNoticesPerSecond is the maximum number of change notices per second of all streams of a node together. A refresh
 	// costs about 5 ms, and a hundred open pages must cost the broker no more than ten.

@@ -54,7 +54,8 @@ func TestStreamsEndWithSessions(t *testing.T) {
 				}
 				break
 			}
-			if took := time.Since(began); c.want > 0 && (took < c.want || took > c.want+keepAliveEvery) || c.want == 0 && took < 20*time.Minute {
+			if took := time.Since(began); c.want > 0 && (took < c.want || took > c.want+keepAliveEvery) || c.want == 0 &&
+				took < 20*time.Minute {
 				t.Errorf("%s: the stream took %v, want %v", what, took, c.want)
 			}
 			of.Close()

@@ -80,8 +80,8 @@ func (req *Request) setFlash(what string) {
 
 // cookie returns a cookie for the pages of all namespaces. age is in seconds; below 0 it deletes the cookie.
 func (req *Request) cookie(name, value string, age int) *http.Cookie {
-	return &http.Cookie{Name: name, Value: value, Path: req.server.base + "/", MaxAge: age, HttpOnly: true, SameSite: http.SameSiteStrictMode,
-		Secure: req.HTTP.TLS != nil}
+	return &http.Cookie{Name: name, Value: value, Path: req.server.base + "/", MaxAge: age, HttpOnly: true,
+		SameSite: http.SameSiteStrictMode, Secure: req.HTTP.TLS != nil}
 }
 
 // takeFlash returns and removes the message from the previous page.

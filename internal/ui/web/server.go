@@ -20,7 +20,8 @@ import (
 type Config struct {
 	// Dial connects to the API on behalf of a client host.
 	Dial func(ctx context.Context, from string) (net.Conn, error)
-	// BasePath is the prefix of all URL paths that browsers see, such as "/pawl"; "": none. It is stripped from requests before they get here.
+	// BasePath is the prefix of all URL paths that browsers see, such as "/pawl"; "": none. It is stripped from
+	// requests before they get here.
 	BasePath string
 	Logger   *slog.Logger // nil: none
 	// Sessions opens the sessions of visitors who have logged in.
@@ -137,7 +138,8 @@ func (s *Server) answerAs(req *Request, who visitor.Visitor, handle func(*Reques
 }
 
 func (s *Server) newRequest(w http.ResponseWriter, r *http.Request) *Request {
-	return &Request{Links: Links{r, visitor.BasePath(s.base, visitor.Namespace(r))}, server: s, Writer: w, Ctx: r.Context(), Now: time.Now()}
+	return &Request{Links: Links{r, visitor.BasePath(s.base, visitor.Namespace(r))}, server: s, Writer: w,
+		Ctx: r.Context(), Now: time.Now()}
 }
 
 // answer identifies the visitor if a whole page or a form is requested, or a form is submitted, and calls handle. It

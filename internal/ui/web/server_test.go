@@ -168,7 +168,8 @@ func (s *site) pages() Set {
 			if req.Query("noform") != "" {
 				return nil, &pawltype.Error{Code: pawltype.ErrUnavailable, Message: "no leader"}
 			}
-			return &form.Form{Title: "Pause", Button: "Pause it", Fields: []form.Field{{Name: "reason", Label: "Reason", Kind: "text"}}}, nil
+			return &form.Form{Title: "Pause", Button: "Pause it", Fields: []form.Field{{Name: "reason", Label: "Reason", Kind: "text"}}},
+				nil
 		}, Do: func(req *Request) (Done, error) { return s.act(req) }}},
 		Raw: []Raw{{Path: "/raw", Serve: func(req *Request) error { _, err := io.WriteString(req.Writer, "raw"); return err }}},
 		Templates: fstest.MapFS{"templates/list.html": {Data: []byte(`{{define "head"}}<h1>List</h1>{{end}}{{define "live"}}<p ` +
@@ -234,7 +235,8 @@ var good = sessionOf("pawl_good")
 // sessionOf returns the cookie of a new session of a token.
 func sessionOf(token string) string {
 	w := httptest.NewRecorder()
-	visitor.NewSessions(func(auth.SessionID) (auth.SessionKey, error) { return auth.SessionKey{}, auth.ErrNoSession }, nil, 0).Begin(w, token)
+	visitor.NewSessions(func(auth.SessionID) (auth.SessionKey, error) { return auth.SessionKey{}, auth.ErrNoSession },
+		nil, 0).Begin(w, token)
 	return "__Host-pawl=" + w.Result().Cookies()[0].Value
 }
 
@@ -295,8 +297,8 @@ func TestPages(t *testing.T) {
 		t.Error("the search of another page shows its query")
 	}
 	part := s.get("/queues", script, "true")
-	if body := part.Body.String(); part.Code != 200 || !strings.HasPrefix(body, `<p class="list">`) || part.Header().Get("Pawl-Menu") == "" ||
-		part.Header().Get("ETag") == "" {
+	if body := part.Body.String(); part.Code != 200 || !strings.HasPrefix(body, `<p class="list">`) ||
+		part.Header().Get("Pawl-Menu") == "" || part.Header().Get("ETag") == "" {
 		t.Errorf("a refresh: status %d, %v, %s", part.Code, part.Header(), body)
 	}
 	if again := s.get("/queues", script, "true", "If-None-Match", part.Header().Get("ETag")); again.Code != 304 || again.Body.Len() > 0 {
@@ -520,8 +522,8 @@ func TestTags(t *testing.T) {
 	const page = `<p>a <time datetime="1">1s ago</time> b <time datetime="2">2s ago</time> c</p>`
 	for text, same := range map[string]bool{
 		strings.Replace(page, "1s ago", "5s ago", 1): true, strings.Replace(page, "2s ago", "9s ago", 1): true,
-		strings.Replace(page, `"1"`, `"3"`, 1): false, strings.Replace(page, "a ", "x ", 1): false, strings.Replace(page, " b ", " x ", 1): false,
-		strings.Replace(page, " c", " x", 1): false, page + "more": false,
+		strings.Replace(page, `"1"`, `"3"`, 1): false, strings.Replace(page, "a ", "x ", 1): false,
+		strings.Replace(page, " b ", " x ", 1): false, strings.Replace(page, " c", " x", 1): false, page + "more": false,
 	} {
 		if got := tagOf([]byte(text)) == tagOf([]byte(page)); got != same {
 			t.Errorf("%s has the same tag: %v", text, got)
@@ -558,7 +560,8 @@ func TestNamespaces(t *testing.T) {
 	// Of a namespace in which the visitor can't make calls, links lead to where he can.
 	away := s.get("/in/other/queues")
 	if expect(t, "another namespace", away, 403, "You can open", `href="/base/queues"`,
-		`data-can="observe"`); strings.Contains(away.Body.String(), "/in/other/tasks") || !strings.Contains(away.Body.String(), `form-place"`) {
+		`data-can="observe"`); strings.Contains(away.Body.String(), "/in/other/tasks") ||
+		!strings.Contains(away.Body.String(), `form-place"`) {
 		t.Errorf("links stay in a namespace that can't be seen: %s", away.Body)
 	}
 	req := &Request{Links: Links{httptest.NewRequest(http.MethodGet, "/", nil), "/base"}, server: s.Server}
@@ -576,7 +579,8 @@ func TestStartPage(t *testing.T) {
 	for roles, to := range map[string]string{"produce": "/base/enqueue", "observe": "/base/queues", "produce observe": "/base/queues",
 		"consume": "/base/settings"} {
 		s.api.set(func(a *api) {
-			a.me[""] = &pawlv1.WhoAmIResponse{Namespace: "default", TokenRequired: true, Roles: strings.Fields(roles), Queues: []string{"mail*"}}
+			a.me[""] = &pawlv1.WhoAmIResponse{Namespace: "default", TokenRequired: true, Roles: strings.Fields(roles),
+				Queues: []string{"mail*"}}
 		})
 		leads(t, roles, s.get("/"), 303, to)
 		expect(t, roles+", by a script", s.get("/", script, "true"), 403)

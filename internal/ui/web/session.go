@@ -46,8 +46,9 @@ func (s *Server) askAgain(req *Request) {
 // errOtherVisitor refuses a form that another visitor has filled in, in the same browser.
 func (req *Request) errOtherVisitor() error {
 	if as := req.Hidden(form.VisitorField); as != "" && req.me != nil && as != req.me.Name {
-		return &pawltype.Error{Code: "other_visitor", Message: fmt.Sprintf("%q opened this form, and you are logged in as %q: send it again to "+
-			"do this as %q", as, req.me.Name, req.me.Name)}
+		return &pawltype.Error{Code: "other_visitor",
+			Message: fmt.Sprintf("%q opened this form, and you are logged in as %q: send it again to "+
+				"do this as %q", as, req.me.Name, req.me.Name)}
 	}
 	return nil
 }
@@ -173,7 +174,8 @@ func (s *Server) logout(w http.ResponseWriter, r *http.Request) {
 		if errors.Is(err, visitor.ErrManyEnd) {
 			why = "many sessions of its token are ending"
 		}
-		req.setFlash("You are logged out in this browser only: a copy of its session is valid until it ends by itself, because " + why + ".")
+		req.setFlash("You are logged out in this browser only: a copy of its session is valid until it ends by itself, because " + why +
+			".")
 	}
 	req.Redirect("/login")
 }

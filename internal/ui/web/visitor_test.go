@@ -220,19 +220,22 @@ func TestCaller(t *testing.T) {
 		{"no port", "localhost", open, false, false, Caller{"curl", "http://localhost/base", []string{"--server=localhost"}}},
 		{"another host", "pawl.example:7295", open, false, false, Caller{"curl", "http://pawl.example:7295/base",
 			[]string{"--server=pawl.example:7295"}}},
-		{"another address", "10.0.0.1:7295", open, false, false, Caller{"curl", "http://10.0.0.1:7295/base", []string{"--server=10.0.0.1:7295"}}},
-		{"TLS", "localhost:7295", open, true, false, Caller{"curl", "https://localhost:7295/base", []string{"--server=https://localhost:7295"}}},
+		{"another address", "10.0.0.1:7295", open, false, false, Caller{"curl", "http://10.0.0.1:7295/base",
+			[]string{"--server=10.0.0.1:7295"}}},
+		{"TLS", "localhost:7295", open, true, false, Caller{"curl", "https://localhost:7295/base",
+			[]string{"--server=https://localhost:7295"}}},
 		{"a proxy with TLS", "pawl.example", open, false, true, Caller{"curl", "https://pawl.example/base",
 			[]string{"--server=https://pawl.example"}}},
 		{"with a token", "localhost:7295", token, false, false, Caller{"curl" + bearer, "http://localhost:7295/base", nil}},
-		{"with a certificate", "localhost:7295", &admin.Identity{TokenRequired: true, Certificate: "dns:x", Namespace: "default"}, false, false,
-			Caller{"curl", "http://localhost:7295/base", nil}},
-		{"of one namespace", "localhost:7295", in(*token, "team", false), false, false, Caller{"curl" + bearer, "http://localhost:7295/base",
-			nil}},
+		{"with a certificate", "localhost:7295", &admin.Identity{TokenRequired: true, Certificate: "dns:x", Namespace: "default"}, false,
+			false, Caller{"curl", "http://localhost:7295/base", nil}},
+		{"of one namespace", "localhost:7295", in(*token, "team", false), false, false, Caller{"curl" + bearer,
+			"http://localhost:7295/base", nil}},
 		{"of all namespaces, in one", "localhost:7295", in(*token, "team", true), false, false,
 			Caller{"curl" + bearer + " -H 'Pawl-Namespace: team'", "http://localhost:7295/base", []string{"--namespace=team"}}},
-		{"without tokens, in a namespace", "localhost:7295", in(*open, "team", false), false, false, Caller{"curl -H 'Pawl-Namespace: team'",
-			"http://localhost:7295/base", []string{"--namespace=team"}}},
+		{"without tokens, in a namespace", "localhost:7295", in(*open, "team", false), false, false,
+			Caller{"curl -H 'Pawl-Namespace: team'",
+				"http://localhost:7295/base", []string{"--namespace=team"}}},
 		{"of all namespaces, in the default one", "localhost:7295", in(*token, "default", true), false, false, Caller{"curl" + bearer,
 			"http://localhost:7295/base", nil}},
 		{"unknown", "localhost:7295", nil, false, false, Caller{"curl", "http://localhost:7295/base", nil}},
@@ -351,7 +354,8 @@ func TestCounts(t *testing.T) {
 	if got, want := show(at.Add(countsFor-1), ""), "/=5! /dead=12.3k /operations=2 /poison=1"; got != want || s.api.called("stats") != 1 {
 		t.Errorf("counted again %q after %d calls", got, s.api.called("stats"))
 	}
-	if got, want := show(at.Add(countsFor-1), "pawl_other"), "/=1 /dead=7 /operations=0 /poison=1"; got != want || s.api.called("stats") != 2 {
+	if got, want := show(at.Add(countsFor-1), "pawl_other"), "/=1 /dead=7 /operations=0 /poison=1"; got != want ||
+		s.api.called("stats") != 2 {
 		t.Errorf("another visitor has %q after %d calls", got, s.api.called("stats"))
 	}
 	if got, want := show(at.Add(countsFor), ""), "/=1 /dead=7 /operations=0 /poison=1"; got != want {

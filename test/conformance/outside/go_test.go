@@ -284,11 +284,13 @@ func goTask(t *pawltype.Task, err error) (any, error) {
 		then = append(then, goFollower(&t.Then[i]))
 	}
 	return map[string]any{"task_id": t.ID, "type": t.Type, "queue": t.Queue, "status": t.Status, "state": t.State, "reason": t.Reason,
-		"priority": t.Priority, "payload": data(t.Payload, t.ContentType), "content_type": t.ContentType, "result": data(t.Result,
-			t.ResultContentType), "result_content_type": t.ResultContentType,
-		"attempts": t.Attempts, "max_attempts": t.MaxAttempts, "failures": t.Failures, "crashes": t.Crashes, "releases": t.Releases,
-		"snoozes": t.Snoozes, "attempt_log": log, "progress": t.Progress, "worker": t.Worker, "idempotency_key": t.IdempotencyKey, "key": t.Key,
-		"tags": t.Tags, "headers": t.Headers, "cost": t.Cost, "waits_for": t.WaitsFor, "group_id": t.GroupID, "then": then}, nil
+			"priority": t.Priority, "payload": data(t.Payload, t.ContentType), "content_type": t.ContentType, "result": data(t.Result,
+				t.ResultContentType), "result_content_type": t.ResultContentType,
+			"attempts": t.Attempts, "max_attempts": t.MaxAttempts, "failures": t.Failures, "crashes": t.Crashes, "releases": t.Releases,
+			"snoozes": t.Snoozes, "attempt_log": log, "progress": t.Progress, "worker": t.Worker, "idempotency_key": t.IdempotencyKey,
+			"key": t.Key, "tags": t.Tags, "headers": t.Headers, "cost": t.Cost, "waits_for": t.WaitsFor, "group_id": t.GroupID,
+			"then": then},
+		nil
 }
 
 func goFollower(f *pawltype.Follower) any {

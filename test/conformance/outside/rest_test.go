@@ -222,7 +222,8 @@ func (f *restDriver) work(ctx context.Context, w workerSpec, handle func(handlin
 }
 
 func (f *restDriver) workOne(ctx, lapsed context.Context, w workerSpec, handle func(handling) ending) error {
-	got, err := f.send(ctx, "POST", "/claim", map[string]any{"queues": w.queues, "types": w.types, "max": 1, "wait": "1s", "worker": w.name})
+	got, err := f.send(ctx, "POST", "/claim", map[string]any{"queues": w.queues, "types": w.types, "max": 1,
+		"wait": "1s", "worker": w.name})
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil

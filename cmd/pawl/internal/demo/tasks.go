@@ -74,7 +74,8 @@ type put struct {
 
 func (put) TaskType() string { return "store.put" }
 func (put) TaskOptions() []pawl.Option {
-	return []pawl.Option{pawl.Queue("store"), pawl.Retry(pawltype.RetryPolicy{Initial: 200 * time.Millisecond, Factor: 1.5, Max: time.Second})}
+	return []pawl.Option{pawl.Queue("store"), pawl.Retry(pawltype.RetryPolicy{Initial: 200 * time.Millisecond, Factor: 1.5,
+		Max: time.Second})}
 }
 
 // putFailures is the number of attempts for which the store is unavailable.
@@ -247,8 +248,8 @@ func verifyThumb(path, thumb string, t *pawltype.Task) error {
 
 func verifyPut(t *pawltype.Task) error {
 	if t.State != pawltype.StateSucceeded || t.Failures != putFailures || len(t.AttemptLog) != putFailures+1 {
-		return fmt.Errorf("put is %s after %d failures and %d attempts, want succeeded after %d and %d", t.State, t.Failures, len(t.AttemptLog),
-			putFailures, putFailures+1)
+		return fmt.Errorf("put is %s after %d failures and %d attempts, want succeeded after %d and %d", t.State,
+			t.Failures, len(t.AttemptLog), putFailures, putFailures+1)
 	}
 	return nil
 }
@@ -264,7 +265,8 @@ func verifyPublished(t *pawltype.Task) error {
 		return err
 	}
 	if t.State != pawltype.StateSucceeded || got != want || len(t.AttemptLog) != 2 || t.AttemptLog[0].Outcome != pawltype.OutcomeDead {
-		return fmt.Errorf("task %s is %s after %d attempts, want succeeded after a dead letter and a replay", t.ID, t.State, len(t.AttemptLog))
+		return fmt.Errorf("task %s is %s after %d attempts, want succeeded after a dead letter and a replay", t.ID,
+			t.State, len(t.AttemptLog))
 	}
 	return nil
 }

@@ -104,7 +104,8 @@ func (s *flags) warn(ctx context.Context, log *slog.Logger) {
 	}
 	warn := func() {
 		if s.auth.on {
-			log.Warn("serving without TLS: anyone on the network path to this address can read the tokens of its callers", "listen", s.listen)
+			log.Warn("serving without TLS: anyone on the network path to this address can read the tokens of its callers",
+				"listen", s.listen)
 		} else {
 			log.Warn("serving without access control: anyone who reaches this address can read, run and delete every task", "listen",
 				s.listen, "tls", s.tls.on())

@@ -94,12 +94,14 @@ func (p *peerFlags) open(cfg *node.Config, tokens bool) error {
 		return fmt.Errorf("--peer-listen %q can be reached by other machines, and nodes would communicate in plaintext: give --peer-cert, "+
 			"--peer-key and --peer-ca (`pawl cert` makes them), or add --insecure-peers-in-plaintext if the network is private", p.listen)
 	case tokens && cfg.PeerTLS == nil && !p.plaintext:
-		return fmt.Errorf("--peer-listen %q has no certificates, so every user of this machine could pass for a node, without a token: give "+
-			"--peer-cert, --peer-key and --peer-ca (`pawl cert` makes them), or add --insecure-peers-in-plaintext if all of them are trusted",
+		return fmt.Errorf("--peer-listen %q has no certificates, so every user of this machine could pass for a node, without a "+
+			"token: give --peer-cert, --peer-key and --peer-ca (`pawl cert` makes them), or add --insecure-peers-in-plaintext if all of "+
+			"them are trusted",
 			p.listen)
 	case at.IP == nil || at.IP.IsUnspecified():
 		if p.advertise == "" {
-			return cli.Usage("--peer-listen %q is not a single address: give the one at which other nodes reach this node with --peer-advertise",
+			return cli.Usage("--peer-listen %q is not a single address: give the one at which other nodes reach this node with "+
+				"--peer-advertise",
 				p.listen)
 		}
 	}

@@ -38,7 +38,8 @@ func (s *flags) openDebug(cfg *node.Config) error {
 		return cli.Usage("--debug-listen %q: %w", s.debug, err)
 	}
 	if !addr.IP.IsLoopback() {
-		return cli.Usage("--debug-listen %q can be reached by other machines, and has no access control: use an address such as 127.0.0.1:7297",
+		return cli.Usage("--debug-listen %q can be reached by other machines, and has no access control: use an address such as "+
+			"127.0.0.1:7297",
 			s.debug)
 	}
 	runtime.MemProfileRate = memProfileRate

@@ -43,14 +43,15 @@ func (s *flags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&s.config, "config", "", "YAML file with settings, named like the flags (env PAWL_CONFIG)")
 	flags.StringVar(&s.data, "data", "./pawl-data", "data directory")
 	flags.StringVar(&s.listen, "listen", cli.DefaultServer, "address to serve on")
-	flags.IntVar(&s.connsPerAddress, "max-connections-per-address", 5000, "maximum client connections per address, except from this machine")
+	flags.IntVar(&s.connsPerAddress, "max-connections-per-address", 5000,
+		"maximum client connections per address, except from this machine")
 	flags.BoolVar(&s.sqs, "sqs", false, "also serve Amazon SQS clients, on the address of --listen")
 	flags.StringVar(&s.basePath, "base-path", "", "path prefix of the web UI and REST behind a proxy, such as /pawl")
 	cli.PeriodVar(flags, &s.uiIdle, "ui-idle", ui.DefaultIdle,
 		"time without use after which a visitor of the web UI must log in again, 1m to 12h")
 	flags.StringSliceVar(&s.hosts, "allowed-hosts", nil,
-		"host names that the web UI and REST accept while no token is required, in addition to those of --listen and --advertise; .example.com "+
-			"includes all subdomains")
+		"host names that the web UI and REST accept while no token is required, in addition to those of --listen and --advertise; "+
+			".example.com includes all subdomains")
 	flags.StringVar(&s.debug, "debug-listen", "", "loopback address for profiles (/debug/pprof/) and /metrics, without access control; "+
 		"none by default")
 	flags.IntVar(&s.shards, "shards", 0, "data shards, 1 to 64; the number can grow (default: that of the data directory; 1 for a new one)")
@@ -215,8 +216,8 @@ func (s *flags) withCure(err error) error {
 		return err
 	case damage.What == "log" && !s.acceptDataLoss:
 		return fmt.Errorf("%w; nothing was changed: put an undamaged copy of %s back, or start once with --accept-data-loss, which "+
-			"loses what was acknowledged after the damage and is not in a shard's state yet (tasks accepted then are gone, tasks ended then "+
-			"run again) and invalidates workers' claims", err, s.data)
+			"loses what was acknowledged after the damage and is not in a shard's state yet (tasks accepted then are gone, "+
+			"tasks ended then run again) and invalidates workers' claims", err, s.data)
 	}
 	return fmt.Errorf("%w; nothing was changed: put an undamaged copy of %s back, or restore a backup with `pawl restore` into "+
 		"another directory", err, s.data)

@@ -192,13 +192,16 @@ var queueColumns = []column[queue]{
 	{"RETRYING", false, func(q queue) (string, style) { return worse(q.retrying, styleWarn) }, falling(func(q queue) int64 {
 		return q.retrying
 	}), 7},
-	{"CLAIMED", false, func(q queue) (string, style) { return plainNumber(q.claimed) }, falling(func(q queue) int64 { return q.claimed }), 2},
+	{"CLAIMED", false, func(q queue) (string, style) { return plainNumber(q.claimed) }, falling(func(q queue) int64 { return q.claimed }),
+		2},
 	{"DEAD", false, func(q queue) (string, style) { return worse(q.dead, styleBad) }, falling(func(q queue) int64 { return q.dead }), 0},
 	{"POISONED", false, func(q queue) (string, style) { return worse(q.poisoned, styleBad) }, falling(func(q queue) int64 {
 		return q.poisoned
 	}), 4},
-	{"IN/S", false, func(q queue) (string, style) { return perSecond(q.in), stylePlain }, falling(func(q queue) float64 { return q.in }), 8},
-	{"OUT/S", false, func(q queue) (string, style) { return perSecond(q.out), styleGood }, falling(func(q queue) float64 { return q.out }), 5},
+	{"IN/S", false, func(q queue) (string, style) { return perSecond(q.in), stylePlain }, falling(func(q queue) float64 { return q.in }),
+		8},
+	{"OUT/S", false, func(q queue) (string, style) { return perSecond(q.out), styleGood }, falling(func(q queue) float64 { return q.out }),
+		5},
 	{"FAIL/S", false, func(q queue) (string, style) {
 		if q.failing == 0 {
 			return "·", styleDim
@@ -234,7 +237,9 @@ var queueColumns = []column[queue]{
 
 func (v *model) workerColumns() []column[worker] {
 	return []column[worker]{
-		{"WORKER", true, func(w worker) (string, style) { return w.id, styleBold }, func(a, b worker) int { return strings.Compare(a.id, b.id) },
+		{"WORKER", true, func(w worker) (string, style) { return w.id, styleBold }, func(a, b worker) int {
+			return strings.Compare(a.id, b.id)
+		},
 			0},
 		{"HOST", true, func(w worker) (string, style) { return w.host, stylePlain }, func(a, b worker) int {
 			return strings.Compare(a.host, b.host)
@@ -245,8 +250,8 @@ func (v *model) workerColumns() []column[worker] {
 		{"CLAIMED", false, func(w worker) (string, style) { return plainNumber(int64(w.claimed)) }, falling(func(w worker) int {
 			return w.claimed
 		}), 0},
-		{"SLOTS", false, func(w worker) (string, style) { return plainNumber(int64(w.slots)) }, falling(func(w worker) int { return w.slots }),
-			1},
+		{"SLOTS", false, func(w worker) (string, style) { return plainNumber(int64(w.slots)) },
+			falling(func(w worker) int { return w.slots }), 1},
 		{"LONGEST", false, func(w worker) (string, style) { return some(w.longest), stylePlain }, falling(func(w worker) time.Duration {
 			return w.longest
 		}), 3},
@@ -272,9 +277,10 @@ func (v *model) failureColumns() []column[failure] {
 		{"FAILURES", false, func(f failure) (string, style) { return worse(f.failures, styleBad) }, falling(func(f failure) int64 {
 			return f.failures
 		}), 0},
-		{"LAST", false, func(f failure) (string, style) { return text.Ago(f.lastAt, v.last.at), stylePlain }, falling(func(f failure) int64 {
-			return f.lastAt.UnixNano()
-		}), 1},
+		{"LAST", false, func(f failure) (string, style) { return text.Ago(f.lastAt, v.last.at), stylePlain },
+			falling(func(f failure) int64 {
+				return f.lastAt.UnixNano()
+			}), 1},
 		{"LAST ERROR", true, func(f failure) (string, style) { return f.last, stylePlain }, nil, 0},
 	}
 }
@@ -414,8 +420,8 @@ func (v *model) drawHelp(width, height int) []line {
 		}
 	}
 	for _, t := range []string{
-		"The figures above cover all queues; IN, OUT, FAIL are tasks per second over the last minute. WAIT95, RUN95: 95 % of tasks waited and " +
-			"ran no longer.",
+		"The figures above cover all queues; IN, OUT, FAIL are tasks per second over the last minute. WAIT95, RUN95: 95 % of " +
+			"tasks waited and ran no longer.",
 		"HELD: ready, but can't run now: pawl queue explain QUEUE says why. DRAINS: time until the queue is empty at this rate.",
 		"press any key to go back",
 	} {

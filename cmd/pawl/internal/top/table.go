@@ -15,7 +15,8 @@ func (v *model) tabs() (l line) {
 	counts := [tabCount]string{text.Grouped(int64(len(v.last.queues))), text.Grouped(int64(len(v.last.workers))),
 		text.Grouped(int64(len(v.last.failures)))}
 	if v.last.moreQueues {
-		counts[tabQueues] = fmt.Sprintf("first %s of %s", counts[tabQueues], text.Grouped(max(v.last.sums.queues, int64(len(v.last.queues)+1))))
+		counts[tabQueues] = fmt.Sprintf("first %s of %s", counts[tabQueues],
+			text.Grouped(max(v.last.sums.queues, int64(len(v.last.queues)+1))))
 	}
 	if v.last.moreWorkers {
 		counts[tabWorkers] = "first " + counts[tabWorkers]

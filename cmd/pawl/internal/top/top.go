@@ -144,8 +144,8 @@ func (s *shot) addRates() {
 // note adds the failures, and what needs attention.
 func (s *shot) note(stats *admin.NamespaceStats) {
 	for _, f := range stats.Failing {
-		s.failures = append(s.failures, failure{queue: humanize.Named(f.Queue, "queues"), typ: humanize.Named(f.Type, "types"), last: f.LastError,
-			failures: f.Failures, lastAt: f.LastAt})
+		s.failures = append(s.failures, failure{queue: humanize.Named(f.Queue, "queues"), typ: humanize.Named(f.Type, "types"),
+			last: f.LastError, failures: f.Failures, lastAt: f.LastAt})
 	}
 	for _, at := range stats.Attention {
 		s.notes = append(s.notes, note{grave: at.Severity == "critical", text: text.Printable(at.Detail)})

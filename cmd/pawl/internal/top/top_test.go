@@ -27,8 +27,8 @@ func example() *model {
 		queues: []queue{
 			{name: "billing", ready: 1, claimed: 1, dead: 12, poisoned: 4, in: 0.05, out: 0.5, failing: 0.2, wait95: 40 * time.Millisecond,
 				run95: 3 * time.Second, oldest: time.Second, drain: 5 * time.Second, drains: true, workers: 1},
-			{name: "mail", ready: 1_234_567, held: 3, scheduled: 8, retrying: 2, claimed: 40, in: 1200.4, out: 900, oldest: 10 * time.Minute,
-				workers: 2, note: "paused: the provider is down"},
+			{name: "mail", ready: 1_234_567, held: 3, scheduled: 8, retrying: 2, claimed: 40, in: 1200.4, out: 900,
+				oldest: 10 * time.Minute, workers: 2, note: "paused: the provider is down"},
 			{name: "\x1b[31mred\nqueue", ready: 2},
 		},
 		workers: []worker{
@@ -38,8 +38,9 @@ func example() *model {
 		},
 		failures: []failure{{queue: "billing", typ: "card.charge", last: "gateway answered 502", failures: 17,
 			lastAt: topTime.Add(-3 * time.Second)}},
-		notes: []note{{true, "queue billing: 12 dead letters in the last hour"}, {false, "queue mail is paused, and 1234567 tasks are ready"}},
-		away:  []string{"n3"},
+		notes: []note{{true, "queue billing: 12 dead letters in the last hour"},
+			{false, "queue mail is paused, and 1234567 tasks are ready"}},
+		away: []string{"n3"},
 	}}
 }
 
@@ -118,7 +119,8 @@ func TestTopKeys(t *testing.T) {
 		see()
 	}
 	if v.chosen[tabQueues] != 2*v.rows || v.top[tabQueues] == 0 {
-		t.Errorf("after two pages down the selected row is %d, the first row %d, and %d rows fit", v.chosen[tabQueues], v.top[tabQueues], v.rows)
+		t.Errorf("after two pages down the selected row is %d, the first row %d, and %d rows fit", v.chosen[tabQueues],
+			v.top[tabQueues], v.rows)
 	}
 	v.press("up")
 	if see(); v.chosen[tabQueues] != 2*v.rows-1 {
@@ -236,8 +238,8 @@ func TestTopOnNarrowScreens(t *testing.T) {
 		width int
 		want  string
 	}{
-		{200, "QUEUE▾              READY  HELD  SCHEDULED  RETRYING  CLAIMED  DEAD  POISONED   IN/S  OUT/S  FAIL/S  WAIT95  RUN95  OLDEST  " +
-			"DRAINS  WORKERS  NOTE"},
+		{200, "QUEUE▾              READY  HELD  SCHEDULED  RETRYING  CLAIMED  DEAD  POISONED   IN/S  OUT/S  FAIL/S  WAIT95  " +
+			"RUN95  OLDEST  DRAINS  WORKERS  NOTE"},
 		{80, "QUEUE▾              READY  CLAIMED  DEAD  WORKERS  NOTE"},
 		{60, "QUEUE▾              READY  DEAD  NOTE"},
 	} {
@@ -303,7 +305,8 @@ func TestTopHelpFits(t *testing.T) {
 // visible that there are more.
 func TestTopTotalsCoverAllQueues(t *testing.T) {
 	v := example()
-	s := &admin.NamespaceStats{Queues: admin.QueueTotals{Queues: 10_000, Ready: 113_000, Dead: 2_000, Poisoned: 7, OldestReady: time.Minute}}
+	s := &admin.NamespaceStats{Queues: admin.QueueTotals{Queues: 10_000, Ready: 113_000, Dead: 2_000, Poisoned: 7,
+		OldestReady: time.Minute}}
 	s.Step = 10 * time.Second
 	s.Series = make([]admin.EventCounts, 30)
 	for i := 23; i < 29; i++ {
@@ -328,7 +331,8 @@ func TestTopTotalsCoverAllQueues(t *testing.T) {
 // are over too long a time.
 func TestTotalsAreThoseOfTheQueues(t *testing.T) {
 	for more, want := range map[bool]sums{false: {in: 7, out: 3, failing: 1}, true: {in: 0.5, out: 0.25, failing: 0.1}} {
-		s := shot{sums: sums{in: 0.5, out: 0.25, failing: 0.1}, moreQueues: more, queues: []queue{{in: 5, out: 2}, {in: 2, out: 1, failing: 1}}}
+		s := shot{sums: sums{in: 0.5, out: 0.25, failing: 0.1}, moreQueues: more, queues: []queue{{in: 5, out: 2},
+			{in: 2, out: 1, failing: 1}}}
 		if s.addRates(); s.sums != want {
 			t.Errorf("more queues: %t: the totals are %+v, want %+v", more, s.sums, want)
 		}
