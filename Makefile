@@ -107,7 +107,7 @@ lint: ## run vet and staticcheck
 .PHONY: generate
 generate: $(BUF) ## regenerate the code in api/ from the .proto files, and the reference pages from the commands
 	cd api && ../$(BUF) lint && ../$(BUF) generate
-	$(SELDOM) $(GO) run ./clients/generate
+	$(SELDOM) $(GO) run ./tools/generate
 	$(TEST) ./cmd/pawl -run TestReference -rewrite
 
 .PHONY: generate-check

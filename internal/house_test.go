@@ -76,7 +76,6 @@ var mayImport = map[string][]string{
 	"cmd/pawl/internal/view": {"", "admin", "api/pawl/v1", "cmd/internal/cli", "cmd/internal/text", "internal/apijson",
 		"internal/client/convert", "internal/client/spec", "pawltype"},
 	"cmd/pawl/internal/work":  {"", "cmd/internal/cli", "cmd/internal/tracing", "internal/apijson", "pawltype"},
-	"clients/generate":        {"api/pawl/v1"},
 	"embedded":                {"", "internal/node", "internal/version"},
 	"pawltest":                {"", "admin", "internal/node", "internal/version", "pawltype"},
 	"examples":                {"", "embedded"},

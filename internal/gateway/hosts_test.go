@@ -110,20 +110,21 @@ func TestHostNamesOverTCP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := serve(t, newFake())
 		for request, want := range map[string]string{
-			"GET /healthz HTTP/1.1\r\nHost: evil.example\r\n":                                                           "421 Misdirected Request",
-			"GET /healthz HTTP/1.1\r\nHost: LOCALHOST.:7295\r\n":                                                        "200 OK",
-			"GET /healthz HTTP/1.1\r\nHost: [::1]:7295\r\n":                                                             "200 OK",
-			"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Forwarded-Host: evil.example\r\n":                            "200 OK",
-			"GET /healthz HTTP/1.1\r\nHost: evil.example\r\nX-Forwarded-Host: localhost\r\n":                            "421 Misdirected Request",
-			"GET /healthz HTTP/1.1\r\n":                                                                                 "400 Bad Request",
-			"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n":                                        "400 Bad Request",
-			"GET /healthz HTTP/1.0\r\n":                                                                                 "200 OK",
-			"GET /healthz HTTP/1.0\r\nHost: evil.example\r\n":                                                           "421 Misdirected Request",
-			"GET http://evil.example/healthz HTTP/1.1\r\nHost: localhost\r\n":                                           "421 Misdirected Request",
-			"GET http://localhost:7295/healthz HTTP/1.1\r\nHost: localhost:7295\r\n":                                    "200 OK",
-			"CONNECT evil.example:443 HTTP/1.1\r\nHost: localhost\r\n":                                                  "421 Misdirected Request",
-			"GET /live HTTP/1.1\r\nHost: evil.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n":                 "421 Misdirected Request",
-			"POST /api/v1/tasks HTTP/1.1\r\nHost: evil.example\r\nOrigin: http://evil.example\r\nContent-Length: 0\r\n": "421 Misdirected Request",
+			"GET /healthz HTTP/1.1\r\nHost: evil.example\r\n":                                           "421 Misdirected Request",
+			"GET /healthz HTTP/1.1\r\nHost: LOCALHOST.:7295\r\n":                                        "200 OK",
+			"GET /healthz HTTP/1.1\r\nHost: [::1]:7295\r\n":                                             "200 OK",
+			"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Forwarded-Host: evil.example\r\n":            "200 OK",
+			"GET /healthz HTTP/1.1\r\nHost: evil.example\r\nX-Forwarded-Host: localhost\r\n":            "421 Misdirected Request",
+			"GET /healthz HTTP/1.1\r\n":                                                                 "400 Bad Request",
+			"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n":                        "400 Bad Request",
+			"GET /healthz HTTP/1.0\r\n":                                                                 "200 OK",
+			"GET /healthz HTTP/1.0\r\nHost: evil.example\r\n":                                           "421 Misdirected Request",
+			"GET http://evil.example/healthz HTTP/1.1\r\nHost: localhost\r\n":                           "421 Misdirected Request",
+			"GET http://localhost:7295/healthz HTTP/1.1\r\nHost: localhost:7295\r\n":                    "200 OK",
+			"CONNECT evil.example:443 HTTP/1.1\r\nHost: localhost\r\n":                                  "421 Misdirected Request",
+			"GET /live HTTP/1.1\r\nHost: evil.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n": "421 Misdirected Request",
+			"POST /api/v1/tasks HTTP/1.1\r\nHost: evil.example\r\n" +
+				"Origin: http://evil.example\r\nContent-Length: 0\r\n": "421 Misdirected Request",
 		} {
 			conn, err := l.dial(t.Context(), "")
 			if err != nil {

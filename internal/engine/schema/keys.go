@@ -26,7 +26,7 @@ import (
 //	a ns 0 id fence                          an attempt that ended without success
 //	l ns 0 queue 0 prio key 0 type 0 seq     a ready task, in its lane
 //	L ns 0 queue 0 prio key 0 type 0         a lane that is not empty: count and head
-//	w ns 0 queue 0 state run_at id           a scheduled or retrying task, or a ready one that waits for its unique key or for a predecessor
+//	w ns 0 queue 0 state run_at id           a scheduled or retrying task, or a ready one that waits for its unique key or a predecessor
 //	d ns 0 queue 0 state ended id            a dead letter or poisoned task, with its fingerprint and type
 //	k ns 0 queue 0 key                       an idempotency key
 //	q ns 0 request                           a request id that is not a UUIDv7
@@ -61,7 +61,7 @@ import (
 //	                                         forgotten in one; the value has their ids
 //	v time kind ns 0 seq                     the end of leases granted in one round; the value has the ids of their tasks
 //	R 0                                      the shard was restored from a backup not long ago
-//	X ns 0 seq                               a row that was set apart, because a loop could not handle it: its key, its value, why and when
+//	X ns 0 seq                               a row that was set apart as a loop failed on it: its key, its value, why and when
 //	A 0 …                                    the audit log: see its package
 const (
 	TableEnvelope     = 'e'

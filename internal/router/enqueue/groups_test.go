@@ -288,9 +288,9 @@ func TestOutboxIsSent(t *testing.T) {
 		out := m.Outbox.Send(context.Background(), routertest.Namespace, messages)
 		all := strings.Split(s.Was(), ", ")
 		slices.Sort(all)
-		if want := "1 notices in 3, 1 notifications, 2 notices in 2, cancel by 8 in 2, cancel by 9 in 3, enqueue [job bad] in 1"; strings.Join(
-			all, ", ") != want {
-			t.Errorf("calls %q, want %s", all, want)
+		const want = "1 notices in 3, 1 notifications, 2 notices in 2, cancel by 8 in 2, cancel by 9 in 3, enqueue [job bad] in 1"
+		if got := strings.Join(all, ", "); got != want {
+			t.Errorf("calls %s, want %s", got, want)
 		}
 		for i := range out {
 			if refused := slices.Contains([]int{3, 4, 5, 7}, i); (out[i].Err != nil) != refused || i == 1 && out[i].ID.Shard() != 1 {

@@ -36,8 +36,8 @@
 //	{"checkpoint": {...}}, {"last_checkpoint": {...}}
 //	{"step": "name", "runs": 1, "gives": 1}   runs: what the step's function returns; without it, it must not run; fails: its error
 //	{"once": "key", "runs": 1, "gives": 1}
-//	{"interrupted": "cancelled"}        waits until it must stop for this reason: cancelled, draining, timed_out; as the last action, that is
-//	                                    what the handler raises. With "checkpoint": the checkpoint fails with it
+//	{"interrupted": "cancelled"}        waits until it must stop for this reason: cancelled, draining, timed_out; as the last action, it
+//	                                    is what the handler raises. With "checkpoint": the checkpoint fails with it
 //	{"returns": 1}, {"fails": "...", "retry_in": "1s"}, {"dead": "..."}, {"discards": "..."}, {"poisons": "..."}, {"snoozes": "1s"}
 //
 // When a run of the type job has ended, the gate "job ended" is open.
@@ -60,7 +60,7 @@
 //
 //	{"open": true}, {"break": true}                    a stream opens, or breaks
 //	{"push": ["a"], "lease": 30, "timeout": 5}         the broker pushes tasks: these are the tokens of their claims
-//	{"answer": {"ack": ["a"], "code": "unavailable", "reason": "", "retry_after": 3}}   it confirms or, with a code, refuses what it was sent
+//	{"answer": {"ack": ["a"], "code": "unavailable", "reason": "", "retry_after": 3}} it confirms what it was sent; with a code, it refuses
 //	{"lost": ["a"], "reason": "cancelled"}             it says that claims are gone
 //	{"quiet": true}                                    an operator's order
 //	{"end": {"a": "returns"}}                          a handler ends: returns, fails, snoozes, stops (as it was told to), "returns what

@@ -2,7 +2,7 @@
 // list in calls.go, and the data types of package admin with their converters, from the list in types.go. It knows
 // names and signatures. How a call is sent, and how messages become objects in Python and TypeScript, is in the SDKs.
 //
-//	go run ./clients/generate
+//	go run ./tools/generate
 package main
 
 import (
