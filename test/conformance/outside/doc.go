@@ -60,7 +60,7 @@
 //
 //	{"open": true}, {"break": true}                    a stream opens, or breaks
 //	{"push": ["a"], "lease": 30, "timeout": 5}         the broker pushes tasks: these are the tokens of their claims
-//	{"answer": {"ack": ["a"], "code": "unavailable", "reason": "", "retry_after": 3}} it confirms what it was sent; with a code, it refuses
+//	{"answer": {"ack": ["a"], "code": "unavailable", "reason": "", "retry_after": 3}} it confirms what it was sent, or refuses it
 //	{"lost": ["a"], "reason": "cancelled"}             it says that claims are gone
 //	{"quiet": true}                                    an operator's order
 //	{"end": {"a": "returns"}}                          a handler ends: returns, fails, snoozes, stops (as it was told to), "returns what
