@@ -52,13 +52,9 @@ func TTL(d time.Duration) OnceOption { return OnceOption{ttl: d} }
 // A crash between the effect and its record makes fn run again: the two are in different systems, which can't change in one step.
 // docs/idempotency.md says what helps.
 func Once[R any](ctx context.Context, t Claimed, key string, fn func(ctx context.Context) (R, error), opts ...OnceOption) (R, error) {
-	var ttl time.Duration
-	for _, o := range opts {
-		ttl = o.ttl
-	}
 	c := t.claim()
 	var out R
-	data, err := c.once(ctx, key, ttl, func(ctx context.Context) ([]byte, error) { return resultOf(ctx, fn) })
+	data, err := c.once(ctx, key, opts, func(ctx context.Context) ([]byte, error) { return resultOf(ctx, fn) })
 	if err == nil {
 		err = fit(data, &out)
 	}
@@ -69,9 +65,12 @@ func Once[R any](ctx context.Context, t Claimed, key string, fn func(ctx context
 	return out, nil
 }
 
-func (c *Claim) once(ctx context.Context, key string, ttl time.Duration, fn func(ctx context.Context) ([]byte, error)) ([]byte, error) {
-	if ttl != 0 && (ttl < minOnceTTL || ttl > maxOnceTTL) {
-		return nil, convert.Invalid("ttl", "%s is not between %s and %s", ttl, minOnceTTL, maxOnceTTL)
+func (c *Claim) once(ctx context.Context, key string, opts []OnceOption, fn func(ctx context.Context) ([]byte, error)) ([]byte, error) {
+	var ttl time.Duration // 0: the broker's default
+	for _, o := range opts {
+		if ttl = o.ttl; ttl < minOnceTTL || ttl > maxOnceTTL {
+			return nil, convert.Invalid("ttl", "%s is not between %s and %s", ttl, minOnceTTL, maxOnceTTL)
+		}
 	}
 	// Two goroutines of one claim are the same holder to the broker.
 	leave, err := c.saved.enter(ctx, "once/"+key)

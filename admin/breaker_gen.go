@@ -10,12 +10,11 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// Breaker configures a circuit breaker, which judges the attempts of each task type separately. It opens when at
-// least MinAttempts attempts have ended within the window and at least FailureRate percent of them failed: tasks of
-// the type are then held. After hold, it admits one task at a time as a probe. It closes after as many consecutive
-// successes as probes says; a failed probe opens it again, each time for twice as long. Failures, timeouts and lost
-// leases count as failures; released, snoozed, discarded, cancelled and poisoned attempts do not count at all. In
-// requests, a field that is missing or zero gets its default.
+// Breaker configures a circuit breaker, which judges the attempts of each task type separately; &Breaker{} has all
+// defaults. It opens when at least MinAttempts attempts have ended within Window and at least FailureRate percent of
+// them failed: tasks of the type are then held. After Hold, it admits one task at a time as a probe. It closes after
+// Probes consecutive successes; a failed probe opens it again, each time for twice as long. Failures, timeouts and
+// lost leases count as failures; released, snoozed, discarded, cancelled and poisoned attempts do not count at all.
 type Breaker struct {
 	Off         bool          // for a single type: it has no breaker, and all other fields are unset
 	FailureRate int           // percent, 1 to 100; default 50
@@ -64,7 +63,7 @@ type BreakerStatus struct {
 	Opened   int           // how often it opened without closing in between: one more than the failed probes
 	Passed   int           // probes that succeeded since it last opened
 	Probes   int           // successes needed to close it
-	Probe    string        // the task that is running as a probe
+	Probe    string        // id of the task that is running as a probe; "": none
 	Shard    int           // of a spread queue, whose shards each have their own breakers
 }
 

@@ -56,7 +56,7 @@ func eventOf(p *pawlv1.Event) Event {
 	}
 }
 
-// EventFilter selects events. All fields that are set must match, and none that is set may be empty.
+// EventFilter selects events. All fields that are set must match; resets are always sent.
 type EventFilter struct {
 	Queue  string
 	Type   string // of the task, breaker or pause

@@ -171,8 +171,8 @@ func (v KeyLimits) message() *pawlv1.KeyRules {
 	}
 }
 
-// RateLimit is a token bucket. A task starts when the bucket has at least one token, and takes as many as it costs,
-// even if that leaves a debt.
+// RateLimit is a token bucket; the zero value means no limit. A task starts when the bucket has at least one token,
+// and takes as many as it costs (see pawl.Cost), even if that leaves a debt.
 type RateLimit struct {
 	Limit  int           // tokens per period, 1 to 1,000,000
 	Period time.Duration // 1 s to 24 h

@@ -232,7 +232,7 @@ func failingTypeOf(p *pawlv1.FailingType) FailingType {
 
 // Attention is a problem that an operator should look at.
 type Attention struct {
-	// dead_letters, poisoned, oldest_wait, no_worker, breaker_open, queue_paused, FailureRate, schedule_late, webhook,
+	// dead_letters, poisoned, oldest_wait, no_worker, breaker_open, queue_paused, failure_rate, schedule_late, webhook,
 	// shard, node, clock, disk, certificate
 	Kind     string
 	Severity string  // critical, warning

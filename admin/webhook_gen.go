@@ -126,8 +126,8 @@ type WebhookChange struct {
 	URL       string         // "": unchanged
 	Events    []WebhookEvent // nil: unchanged
 	Queues    []string       // nil: unchanged; *: all
-	DepthOver *int64         // 0: none
-	WaitOver  *time.Duration // 0 s: none
+	DepthOver *int64         // nil: unchanged; 0: none
+	WaitOver  *time.Duration // nil: unchanged; 0: none
 }
 
 func (v WebhookChange) message() *pawlv1.SetWebhookRequest {

@@ -268,7 +268,7 @@ func TestListOfARemovedFile(t *testing.T) {
 	exit := run([]string{"dlq", "archive", "ls", "-o", "json", "--from", removed, "--from", damaged, "--from", kept},
 		strings.NewReader(""), &out, said)
 	if got := idsIn(t, out.Bytes()); got != "[3 1]" || exit != cli.ExitRefused ||
-		!strings.Contains(said.String(), removed) || !strings.Contains(said.String(), "there is no record any more") {
+		!strings.Contains(said.String(), removed) || !strings.Contains(said.String(), "the record is gone") {
 		t.Errorf("the list has %s, status %d, and says %s", got, exit, said)
 	}
 }

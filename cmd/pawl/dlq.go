@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -266,35 +265,32 @@ background even if this command is interrupted: see "pawl operation". ` + cli.Fi
 	return cmd
 }
 
-// eachDead replays or discards tasks by id, or with dryRun counts them. It begins only if all of them are in the state
-// that is wanted, and returns why others are left as they are.
+// eachDead replays or discards tasks by id, or with dryRun counts them. It leaves alone those that are not in the state
+// that is wanted, and returns why.
 func (a *app) eachDead(ctx context.Context, client *pawl.Client, v deadVerb, args []string, want pawltype.State, dryRun bool) error {
-	ids := make([]string, len(args))
-	for i, arg := range args {
-		t, err := a.taskOf(ctx, client, arg)
-		if err != nil {
-			return err
-		}
-		if t.State != want {
-			return fmt.Errorf("task %q is %s, not %s", arg, t.State, want)
-		}
-		ids[i] = t.ID
-	}
-	slices.Sort(ids)
-	ids = slices.Compact(ids)
-	result := cli.CountView{Matched: int64(len(ids)), DryRun: dryRun}
+	result := cli.CountView{DryRun: dryRun}
+	seen := map[string]bool{}
 	var refused error
-	for _, id := range ids {
-		if dryRun {
-			break
-		}
-		switch _, err := v.one(a.Admin(client).Tasks(), ctx, id); {
-		case err == nil:
-			result.Done++
-		case errors.Is(err, pawltype.ErrNotFound), errors.Is(err, pawltype.ErrWrongState):
-			refused = errors.Join(refused, err)
+	for _, arg := range args {
+		t, err := a.taskOf(ctx, client, arg)
+		switch {
+		case err != nil:
+		case seen[t.ID]:
+			continue
+		case t.State != want:
+			err = fmt.Errorf("task %q is %s, not %s: %w", arg, t.State, want, pawltype.ErrWrongState)
 		default:
-			return errors.Join(refused, fmt.Errorf("%d %s: %w", result.Done, v.done, err))
+			seen[t.ID] = true
+			if result.Matched++; !dryRun {
+				_, err = v.one(a.Admin(client).Tasks(), ctx, t.ID)
+			}
+			if err == nil && !dryRun {
+				result.Done++
+			}
+		}
+		refused = errors.Join(refused, err)
+		if err != nil && !errors.Is(err, pawltype.ErrNotFound) && !errors.Is(err, pawltype.ErrWrongState) {
+			break
 		}
 	}
 	return errors.Join(a.printCount(result, "task", v.done), refused)

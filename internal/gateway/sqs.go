@@ -8,9 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
-
-	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/contract"
@@ -162,26 +159,10 @@ func (g *sqsCore) DropQueue(ctx context.Context, q queues.Queue) error {
 	if err := g.purge(ctx, by, q); err != nil {
 		return err
 	}
-	if err := g.discardDead(ctx, q); err != nil {
+	if err := g.eachTask(ctx, by, q, []task.State{task.Dead, task.Poisoned}, broker.Discard); err != nil {
 		return err
 	}
 	return g.cluster.DropQueue(ctx, by, callinfo.Namespace(ctx), q.Name)
-}
-
-// discardDead discards the dead letters of a queue, if it has any, by an operation, and waits for its end.
-func (g *sqsCore) discardDead(ctx context.Context, q queues.Queue) error {
-	depth, err := g.Depth(ctx, q)
-	if err != nil || depth.Dead+depth.Poisoned == 0 {
-		return err
-	}
-	o, err := g.operations.StartOperation(ctx, &pawlv1.StartOperationRequest{Spec: &pawlv1.OperationSpec{
-		Action: pawlv1.Action_ACTION_DISCARD,
-		Filter: &pawlv1.Filter{Queue: &q.Name, States: []pawlv1.State{pawlv1.State_STATE_DEAD, pawlv1.State_STATE_POISONED}}}})
-	if err == nil {
-		_, err = g.operations.GetOperation(ctx, &pawlv1.GetOperationRequest{OperationId: o.GetOperation().GetOperationId(),
-			Wait: durationpb.New(contract.MaxWait)})
-	}
-	return err
 }
 
 // Purge ends all waiting and claimed tasks.
@@ -200,28 +181,31 @@ func (g *sqsCore) purge(ctx context.Context, by task.Author, q queues.Queue) err
 	if _, err := g.parts.Purge(ctx, by, q); err != nil {
 		return err
 	}
-	return g.parts.EachPart(ctx, q, func(ctx context.Context, shard uint32) error { return g.cancelClaimed(ctx, by, shard, q.Name) })
+	return g.eachTask(ctx, by, q, []task.State{task.Claimed}, broker.Cancel)
 }
 
-// cancelClaimed cancels the tasks of a queue that are claimed in a shard now.
-func (g *sqsCore) cancelClaimed(ctx context.Context, by task.Author, shard uint32, queue string) error {
-	list := broker.TaskList{OnShard: callinfo.OnShard(ctx, shard), Filter: broker.Filter{Queue: queue, States: []task.State{task.Claimed}},
-		Limit: contract.MaxSettle}
-	for {
-		out, err := broker.ListTasks.Call(ctx, g.verbs, list)
-		if err != nil {
-			return err
-		}
-		for _, v := range out.Page.Tasks {
-			_, err := g.taskCommands.runOnTask(ctx, by, broker.Cancel, v.ID)
-			if err != nil && !errors.Is(err, task.ErrNotFound) && !errors.Is(err, task.ErrWrongState) {
+// eachTask ends the tasks of a queue that are in some states now, one after the other in each of its shards. They are few: those that
+// workers hold, and the dead letters of a queue whose redrive policy does not move them.
+func (g *sqsCore) eachTask(ctx context.Context, by task.Author, q queues.Queue, states []task.State, with broker.TaskVerb) error {
+	return g.parts.EachPart(ctx, q, func(ctx context.Context, shard uint32) error {
+		list := broker.TaskList{OnShard: callinfo.OnShard(ctx, shard), Filter: broker.Filter{Queue: q.Name, States: states},
+			Limit: contract.MaxSettle}
+		for {
+			out, err := broker.ListTasks.Call(ctx, g.verbs, list)
+			if err != nil {
 				return err
 			}
+			for _, v := range out.Page.Tasks {
+				_, err := g.taskCommands.runOnTask(ctx, by, with, v.ID)
+				if err != nil && !errors.Is(err, task.ErrNotFound) && !errors.Is(err, task.ErrWrongState) {
+					return err
+				}
+			}
+			if list.Cursor = out.Page.Next; len(list.Cursor) == 0 {
+				return nil
+			}
 		}
-		if list.Cursor = out.Page.Next; len(list.Cursor) == 0 {
-			return nil
-		}
-	}
+	})
 }
 
 func (g *sqsCore) Depth(ctx context.Context, q queues.Queue) (broker.QueueInfo, error) {

@@ -339,8 +339,9 @@ func (e *estate) attempts() (all [][3]string) {
 	for _, verb := range []string{"pause", "resume", "abort"} {
 		add("POST", "operations/"+e.operation+"/"+verb, "")
 	}
-	add("POST", "queues/canary-q/dead/replay", `{"task_ids":["`+e.dead+`"]}`)
-	add("POST", "queues/canary-q/dead/discard", `{"task_ids":["`+e.dead+`"]}`)
+	for _, action := range []string{"replay", "discard"} {
+		add("POST", "operations", `{"action":"`+action+`","filter":{"queue":"canary-q"}}`)
+	}
 	for _, verb := range []string{"pause", "purge", "resume", "spread", "breakers/close"} {
 		add("POST", "queues/canary-q/"+verb, "")
 	}

@@ -97,7 +97,8 @@ func largeNode(t *testing.T) (s *server, paths []string) {
 	}
 	fill(300)
 	kill(300)
-	do("POST", "queues/mail/dead/discard", `{"filter":{}}`)
+	do("POST", "operations", `{"action":"discard","filter":{"queue":"mail"}}`)
+	pass(time.Minute)
 	fill(600)
 	kill(300)
 	group := do("POST", "groups", `{"tasks":[{"type":"t","queue":"mail"}]}`)

@@ -28,7 +28,7 @@ const (
 
 // Rule is a verb's description.
 type Rule struct {
-	Name       string // on the wire; must not change, since nodes of two releases use it
+	Name       string // on the wire: from the first release on, a verb that changes its meaning gets another
 	Where      Where
 	Idempotent bool // repeating a call is safe when its outcome is unknown
 	// Patience is how long a call keeps looking for the leader of its shard; 0: as long as an election may take. A call

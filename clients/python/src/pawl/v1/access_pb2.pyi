@@ -21,6 +21,7 @@ class WhoAmIRequest(google.protobuf.message.Message):
 global___WhoAmIRequest = WhoAmIRequest
 
 class WhoAmIResponse(google.protobuf.message.Message):
+    """WhoAmIResponse describes the caller's token and its rights."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TOKEN_REQUIRED_FIELD_NUMBER: builtins.int
     NAME_FIELD_NUMBER: builtins.int
@@ -115,7 +116,9 @@ class Token(google.protobuf.message.Message):
         """unset: never"""
         pass
     @property
-    def rotated_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
+    def rotated_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """unset: never"""
+        pass
     @property
     def old_until(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """until then, the secret from before the last rotation is still valid"""
@@ -144,6 +147,7 @@ class Token(google.protobuf.message.Message):
 global___Token = Token
 
 class ListTokensRequest(google.protobuf.message.Message):
+    """ListTokensRequest selects tokens."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     ALL_NAMESPACES_FIELD_NUMBER: builtins.int
     LIMIT_FIELD_NUMBER: builtins.int
@@ -220,6 +224,7 @@ class GetTokenResponse(google.protobuf.message.Message):
 global___GetTokenResponse = GetTokenResponse
 
 class AddTokenRequest(google.protobuf.message.Message):
+    """AddTokenRequest describes a token to create. It belongs to the caller's namespace unless all_namespaces is set."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     NAME_FIELD_NUMBER: builtins.int
     ROLES_FIELD_NUMBER: builtins.int
@@ -231,13 +236,15 @@ class AddTokenRequest(google.protobuf.message.Message):
     REQUEST_ID_FIELD_NUMBER: builtins.int
     SQS_FIELD_NUMBER: builtins.int
     name: typing.Text
+    """letters, digits and . _ - :, up to 64; unique in its namespace"""
+
     @property
     def roles(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
         """at least one"""
         pass
     @property
     def queues(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
-        """patterns, 1 to 32; *: all queues"""
+        """patterns, 1 to 32, in which * matches any characters; *: all queues"""
         pass
     all_namespaces: builtins.bool
     """valid in all namespaces; else in the caller's"""
@@ -282,6 +289,7 @@ class AddTokenRequest(google.protobuf.message.Message):
 global___AddTokenRequest = AddTokenRequest
 
 class AddTokenResponse(google.protobuf.message.Message):
+    """AddTokenResponse is a token with its secret, which is shown this once only."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TOKEN_FIELD_NUMBER: builtins.int
     SECRET_FIELD_NUMBER: builtins.int
@@ -290,10 +298,10 @@ class AddTokenResponse(google.protobuf.message.Message):
     @property
     def token(self) -> global___Token: ...
     secret: typing.Text
-    """what callers send; it is not stored anywhere. Empty with certificate"""
+    """what callers send; it is not stored anywhere; empty: the token is for a certificate"""
 
     secret_access_key: typing.Text
-    """belongs to token.access_key_id; empty without sqs"""
+    """belongs to the token's access_key_id; empty: it has none"""
 
     @property
     def unconfirmed_nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
@@ -311,6 +319,7 @@ class AddTokenResponse(google.protobuf.message.Message):
 global___AddTokenResponse = AddTokenResponse
 
 class RotateTokenRequest(google.protobuf.message.Message):
+    """RotateTokenRequest describes how a token's secret is replaced."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     NAME_FIELD_NUMBER: builtins.int
     ALL_NAMESPACES_FIELD_NUMBER: builtins.int
@@ -329,7 +338,7 @@ class RotateTokenRequest(google.protobuf.message.Message):
     never_expires: builtins.bool
     @property
     def overlap(self) -> google.protobuf.duration_pb2.Duration:
-        """how long the old secret stays valid: default 24 h, at most 30 days; 0: not at all"""
+        """how long the old secret stays valid; unset: 24 h; at most 30 days; 0: not at all"""
         pass
     request_id: typing.Text
     """A UUID. A retry within 10 minutes, by the same caller and with the same fields, returns a new secret. It replaces the one that may have
@@ -410,6 +419,7 @@ class RevokeTokenResponse(google.protobuf.message.Message):
 global___RevokeTokenResponse = RevokeTokenResponse
 
 class Namespace(google.protobuf.message.Message):
+    """Namespace is a namespace."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     NAME_FIELD_NUMBER: builtins.int
     CREATED_AT_FIELD_NUMBER: builtins.int
@@ -426,7 +436,9 @@ class Namespace(google.protobuf.message.Message):
     @property
     def quotas(self) -> global___Quotas: ...
     @property
-    def usage(self) -> global___NamespaceUsage: ...
+    def usage(self) -> global___NamespaceUsage:
+        """unset: no shard has reported its part, or the caller's token is limited to some queues"""
+        pass
     @property
     def missing(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.call_pb2.Missing]:
         """shards whose part of the usage is missing, and why"""
@@ -445,7 +457,7 @@ class Namespace(google.protobuf.message.Message):
 global___Namespace = Namespace
 
 class Quotas(google.protobuf.message.Message):
-    """Quotas limit what a namespace may use; 0: no limit."""
+    """Quotas limit what a namespace may use; 0: no limit. Requests beyond a quota are refused, tasks with queue_full or rate_limited."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     MAX_BACKLOG_FIELD_NUMBER: builtins.int
     MAX_BACKLOG_BYTES_FIELD_NUMBER: builtins.int
@@ -461,12 +473,12 @@ class Quotas(google.protobuf.message.Message):
     """of their payloads and those of their follow-up tasks"""
 
     max_running: builtins.int
-    """claimed tasks"""
+    """claimed tasks; others wait"""
 
     max_queues: builtins.int
     max_schedules: builtins.int
     max_requests_per_second: builtins.int
-    """on each node"""
+    """on each node; a batch counts once per task"""
 
     max_bytes_per_second: builtins.int
     """of enqueued payloads, on each node"""
@@ -596,6 +608,7 @@ class GetLimitsRequest(google.protobuf.message.Message):
 global___GetLimitsRequest = GetLimitsRequest
 
 class GetLimitsResponse(google.protobuf.message.Message):
+    """GetLimitsResponse has the limits on requests, and the quotas of a namespace."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     LIMITS_FIELD_NUMBER: builtins.int
     NAMESPACE_FIELD_NUMBER: builtins.int
@@ -611,7 +624,7 @@ class GetLimitsResponse(google.protobuf.message.Message):
     def quotas(self) -> global___Quotas: ...
     @property
     def usage(self) -> global___NamespaceUsage:
-        """unset: the caller's token is limited to some queues"""
+        """unset: no shard has reported its part, or the caller's token is limited to some queues"""
         pass
     @property
     def missing(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.call_pb2.Missing]:
@@ -650,6 +663,7 @@ class Limit(google.protobuf.message.Message):
 global___Limit = Limit
 
 class ListNamespacesRequest(google.protobuf.message.Message):
+    """ListNamespacesRequest selects namespaces."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     LIMIT_FIELD_NUMBER: builtins.int
     CURSOR_FIELD_NUMBER: builtins.int

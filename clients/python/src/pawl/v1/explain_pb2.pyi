@@ -27,6 +27,7 @@ class ExplainTaskRequest(google.protobuf.message.Message):
 global___ExplainTaskRequest = ExplainTaskRequest
 
 class ExplainTaskResponse(google.protobuf.message.Message):
+    """ExplainTaskResponse says why a task is not running, which worker runs it, or how it ended."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TASK_ID_FIELD_NUMBER: builtins.int
     STATE_FIELD_NUMBER: builtins.int
@@ -214,6 +215,7 @@ class ExplainQueueRequest(google.protobuf.message.Message):
 global___ExplainQueueRequest = ExplainQueueRequest
 
 class ExplainQueueResponse(google.protobuf.message.Message):
+    """ExplainQueueResponse describes what the ready tasks of a queue are waiting for."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     QUEUE_FIELD_NUMBER: builtins.int
     READY_FIELD_NUMBER: builtins.int

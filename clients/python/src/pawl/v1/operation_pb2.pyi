@@ -90,7 +90,7 @@ global___OperationState = OperationState
 
 
 class OperationSpec(google.protobuf.message.Message):
-    """OperationSpec describes an operation."""
+    """OperationSpec describes a bulk operation: one action, applied to many tasks in the background (docs/bulk-operations.md)."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     ACTION_FIELD_NUMBER: builtins.int
     FILTER_FIELD_NUMBER: builtins.int
@@ -195,7 +195,9 @@ class Operation(google.protobuf.message.Message):
     @property
     def author(self) -> global___Operator: ...
     @property
-    def created_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
+    def created_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """only tasks that existed then are affected"""
+        pass
     @property
     def paused_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     @property
@@ -209,7 +211,7 @@ class Operation(google.protobuf.message.Message):
         pass
     @property
     def resumed_by(self) -> global___Operator:
-        """the last time"""
+        """the last time; absent: never resumed"""
         pass
     total: builtins.int
     """tasks that matched before the start"""
@@ -234,7 +236,7 @@ class Operation(google.protobuf.message.Message):
 
     @property
     def current_states(self) -> global___CurrentStates:
-        """only if requested"""
+        """absent: not requested"""
         pass
     def __init__(self,
         *,

@@ -69,7 +69,7 @@ class _QueueTraitEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """has ready tasks that no worker takes"""
 
 class QueueTrait(_QueueTrait, metaclass=_QueueTraitEnumTypeWrapper):
-    """QueueTrait is a property by which queues can be filtered."""
+    """QueueTrait is a property by which queues can be filtered. All but QUEUE_TRAIT_PAUSED may be some seconds out of date."""
     pass
 
 QUEUE_TRAIT_UNSPECIFIED: QueueTrait.ValueType  # 0
@@ -114,7 +114,9 @@ global___QueueOrder = QueueOrder
 
 
 class QueueSettings(google.protobuf.message.Message):
-    """QueueSettings holds the settings of a queue. In responses every field has its effective value."""
+    """QueueSettings holds the settings of a queue. In responses every field has its effective value; in requests, a missing or zero field means
+    the default.
+    """
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     class KeysEntry(google.protobuf.message.Message):
         DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -284,7 +286,7 @@ class KeyRules(google.protobuf.message.Message):
 global___KeyRules = KeyRules
 
 class Hold(google.protobuf.message.Message):
-    """Hold is a pause of a queue's tasks of one type or one key."""
+    """Hold is a pause of a queue's tasks of one type or one key; the other is empty."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TYPE_FIELD_NUMBER: builtins.int
     KEY_FIELD_NUMBER: builtins.int
@@ -372,6 +374,7 @@ class Retention(google.protobuf.message.Message):
 global___Retention = Retention
 
 class Queue(google.protobuf.message.Message):
+    """Queue is everything the broker knows about a queue."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     QUEUE_FIELD_NUMBER: builtins.int
     PAUSED_FIELD_NUMBER: builtins.int
@@ -405,6 +408,8 @@ class Queue(google.protobuf.message.Message):
     @property
     def ready_by_priority(self) -> global___ReadyByPriority: ...
     oldest_ready_age_seconds: builtins.float
+    """how long the oldest ready task has been ready"""
+
     @property
     def settings(self) -> global___QueueSettings: ...
     version: builtins.int
@@ -432,8 +437,8 @@ class Queue(google.protobuf.message.Message):
 
     @property
     def rates(self) -> pawl.v1.stats_pb2.QueueRates:
-        """Set by GetQueue and ListQueues, as far as known to the nodes that answered:
-        in the last minute
+        """In the last minute; absent: not reported. Recent activity, from here to the series, is set by calls that read queues but not by those that
+        change one.
         """
         pass
     @property
@@ -448,11 +453,11 @@ class Queue(google.protobuf.message.Message):
     """until no task is ready, at the rates of the last minute; absent: the ready tasks do not become fewer"""
 
     workers: builtins.int
-    """that take its tasks, without quiet and draining ones"""
+    """that take its tasks, without quiet and draining ones; absent: not reported"""
 
     @property
     def series(self) -> pawl.v1.stats_pb2.QueueSeries:
-        """set by ListQueues if requested"""
+        """in lists; absent: not requested"""
         pass
     @property
     def missing(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.call_pb2.Missing]:
@@ -524,6 +529,7 @@ class QueuePart(google.protobuf.message.Message):
 global___QueuePart = QueuePart
 
 class Depth(google.protobuf.message.Message):
+    """Depth counts the tasks of a queue by state."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     SCHEDULED_FIELD_NUMBER: builtins.int
     READY_FIELD_NUMBER: builtins.int
@@ -555,6 +561,7 @@ class Depth(google.protobuf.message.Message):
 global___Depth = Depth
 
 class ReadyByPriority(google.protobuf.message.Message):
+    """ReadyByPriority counts the ready tasks of a queue by priority."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     HIGH_FIELD_NUMBER: builtins.int
     NORMAL_FIELD_NUMBER: builtins.int
@@ -591,8 +598,6 @@ class ListQueuesRequest(google.protobuf.message.Message):
     """of names, in which * matches any characters; absent: all"""
 
     having: global___QueueTrait.ValueType
-    """all but PAUSED may be some seconds out of date"""
-
     order: global___QueueOrder.ValueType
     def __init__(self,
         *,
@@ -824,6 +829,7 @@ class CloseBreakerResponse(google.protobuf.message.Message):
 global___CloseBreakerResponse = CloseBreakerResponse
 
 class SpreadQueueRequest(google.protobuf.message.Message):
+    """SpreadQueueRequest says over which shards to spread a queue: either these shards, or as many as parts says."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     QUEUE_FIELD_NUMBER: builtins.int
     PARTS_FIELD_NUMBER: builtins.int
@@ -834,21 +840,23 @@ class SpreadQueueRequest(google.protobuf.message.Message):
     FORCE_FIELD_NUMBER: builtins.int
     queue: typing.Text
     parts: builtins.int
-    """over this many shards, first those that have the queue; or:"""
+    """first the shards that have the queue, then those with the fewest other queues"""
 
     @property
     def shards(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """over these"""
+        """numbers of shards"""
         pass
     reason: typing.Text
     own: builtins.bool
-    """no other queue may be in these shards"""
+    """Reserves the shards: no other queue may be in them, and new queues go elsewhere. A call without it ends the reservation."""
 
     dry_run: builtins.bool
     """changes nothing, and returns the queue as it would be"""
 
     force: builtins.bool
-    """spread it even if it has tasks whose keys are in different slots; new tasks like them will be refused"""
+    """Spreads the queue although it has tasks whose key, unique key and idempotency key are in different slots; new tasks like them will be
+    refused.
+    """
 
     def __init__(self,
         *,
@@ -1020,6 +1028,7 @@ class GroupDeadRequest(google.protobuf.message.Message):
 global___GroupDeadRequest = GroupDeadRequest
 
 class GroupDeadResponse(google.protobuf.message.Message):
+    """GroupDeadResponse groups dead letters by type and message."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     GROUPS_FIELD_NUMBER: builtins.int
     PARTIAL_FIELD_NUMBER: builtins.int
@@ -1045,6 +1054,7 @@ class GroupDeadResponse(google.protobuf.message.Message):
 global___GroupDeadResponse = GroupDeadResponse
 
 class DeadGroup(google.protobuf.message.Message):
+    """DeadGroup counts the dead letters with one fingerprint."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     FINGERPRINT_FIELD_NUMBER: builtins.int
     TYPE_FIELD_NUMBER: builtins.int
@@ -1059,7 +1069,7 @@ class DeadGroup(google.protobuf.message.Message):
     fingerprint: typing.Text
     type: typing.Text
     message: typing.Text
-    """normalized: numbers and ids replaced"""
+    """with numbers and ids replaced"""
 
     count: builtins.int
     @property
@@ -1075,7 +1085,9 @@ class DeadGroup(google.protobuf.message.Message):
 
     @property
     def trend(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """how many of them ended in each of the last 24 hours, oldest first; the last element is the past 60 minutes"""
+        """How many of them ended in each of the last 24 hours, oldest first; the last element is the past 60 minutes. Dead letters that have since
+        been replayed or discarded are not counted.
+        """
         pass
     def __init__(self,
         *,
@@ -1176,6 +1188,7 @@ class GetServerRequest(google.protobuf.message.Message):
 global___GetServerRequest = GetServerRequest
 
 class GetServerResponse(google.protobuf.message.Message):
+    """GetServerResponse describes the node that answers."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     VERSION_FIELD_NUMBER: builtins.int
     CLUSTER_ID_FIELD_NUMBER: builtins.int
@@ -1204,6 +1217,7 @@ class GetServerResponse(google.protobuf.message.Message):
 global___GetServerResponse = GetServerResponse
 
 class ShardInfo(google.protobuf.message.Message):
+    """ShardInfo is a shard as that node sees it."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     SHARD_FIELD_NUMBER: builtins.int
     LEADER_FIELD_NUMBER: builtins.int

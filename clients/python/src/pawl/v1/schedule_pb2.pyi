@@ -25,7 +25,7 @@ class _MissedEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTyp
     """once"""
 
     MISSED_ONCE: _Missed.ValueType  # 1
-    """one task for all of them"""
+    """one task for all of them; the default"""
 
     MISSED_SKIP: _Missed.ValueType  # 2
     """none"""
@@ -41,7 +41,7 @@ MISSED_UNSPECIFIED: Missed.ValueType  # 0
 """once"""
 
 MISSED_ONCE: Missed.ValueType  # 1
-"""one task for all of them"""
+"""one task for all of them; the default"""
 
 MISSED_SKIP: Missed.ValueType  # 2
 """none"""
@@ -61,6 +61,8 @@ class _OverlapEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     """allow"""
 
     OVERLAP_ALLOW: _Overlap.ValueType  # 1
+    """the default"""
+
     OVERLAP_SKIP: _Overlap.ValueType  # 2
 class Overlap(_Overlap, metaclass=_OverlapEnumTypeWrapper):
     """Overlap says what happens to a tick while the task of an earlier tick has not ended."""
@@ -70,6 +72,8 @@ OVERLAP_UNSPECIFIED: Overlap.ValueType  # 0
 """allow"""
 
 OVERLAP_ALLOW: Overlap.ValueType  # 1
+"""the default"""
+
 OVERLAP_SKIP: Overlap.ValueType  # 2
 global___Overlap = Overlap
 
@@ -120,7 +124,7 @@ class ScheduleSpec(google.protobuf.message.Message):
     """required; letters, digits and . _ - : up to 256 bytes"""
 
     cron: typing.Text
-    """five or six fields, or a shorthand such as @daily; either this or every"""
+    """five fields, or six with seconds first, or a shorthand such as @daily; either this or every"""
 
     @property
     def every(self) -> google.protobuf.duration_pb2.Duration:
@@ -192,7 +196,7 @@ class Schedule(google.protobuf.message.Message):
     def updated_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     @property
     def next_run_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """absent: paused"""
+        """absent: it is paused"""
         pass
     @property
     def next_planned_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
@@ -204,7 +208,7 @@ class Schedule(google.protobuf.message.Message):
     def paused_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     @property
     def last(self) -> global___Tick:
-        """the newest history entry"""
+        """the newest history entry; absent: none"""
         pass
     paused_by: typing.Text
     """as given by the caller; empty: unknown"""
@@ -214,7 +218,7 @@ class Schedule(google.protobuf.message.Message):
         """up to four ticks after the next one, without their jitter; not in lists, nor while paused"""
         pass
     etag: typing.Text
-    """changes with the spec"""
+    """changes with whatever a call can change in the spec"""
 
     in_words: typing.Text
     """when it fires, in English, in its time zone: "At 09:30, Monday to Friday" """
@@ -268,10 +272,10 @@ class Tick(google.protobuf.message.Message):
     def decided_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     outcome: global___TickOutcome.ValueType
     reason: typing.Text
-    """why it was skipped: missed, paused, overlap, queue_full, ..."""
+    """why it was skipped: missed, paused, overlap, queue_full and others"""
 
     task_id: typing.Text
-    """its task, or the task that it overlapped"""
+    """its task, or the task that it overlapped; empty: on its way to another shard"""
 
     @property
     def late(self) -> google.protobuf.duration_pb2.Duration:
@@ -384,6 +388,7 @@ class PutScheduleRequest(google.protobuf.message.Message):
 global___PutScheduleRequest = PutScheduleRequest
 
 class PutScheduleResponse(google.protobuf.message.Message):
+    """PutScheduleResponse says what a call did to a schedule, or would do."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     CHANGE_FIELD_NUMBER: builtins.int
     SCHEDULE_FIELD_NUMBER: builtins.int

@@ -24,22 +24,23 @@ class _TypeOrderEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     """by name"""
 
     TYPE_ORDER_MOST: _TypeOrder.ValueType  # 1
-    """most events in the window first. One page, without a cursor"""
+    """most events in the window first"""
 
     TYPE_ORDER_FAILING: _TypeOrder.ValueType  # 2
-    """most failed attempts in the window first; types without any are left out. One page, without a cursor"""
+    """most failed attempts in the window first; types without any are left out"""
 
 class TypeOrder(_TypeOrder, metaclass=_TypeOrderEnumTypeWrapper):
+    """TypeOrder is the order of a list of types. Only a list by name has more than one page."""
     pass
 
 TYPE_ORDER_UNSPECIFIED: TypeOrder.ValueType  # 0
 """by name"""
 
 TYPE_ORDER_MOST: TypeOrder.ValueType  # 1
-"""most events in the window first. One page, without a cursor"""
+"""most events in the window first"""
 
 TYPE_ORDER_FAILING: TypeOrder.ValueType  # 2
-"""most failed attempts in the window first; types without any are left out. One page, without a cursor"""
+"""most failed attempts in the window first; types without any are left out"""
 
 global___TypeOrder = TypeOrder
 
@@ -60,6 +61,7 @@ class GetStatsRequest(google.protobuf.message.Message):
 global___GetStatsRequest = GetStatsRequest
 
 class GetStatsResponse(google.protobuf.message.Message):
+    """GetStatsResponse has the statistics of all queues together, their current totals, and what needs attention."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     STATS_FIELD_NUMBER: builtins.int
     QUEUES_FIELD_NUMBER: builtins.int
@@ -119,7 +121,9 @@ class GetQueueStatsResponse(google.protobuf.message.Message):
 global___GetQueueStatsResponse = GetQueueStatsResponse
 
 class Stats(google.protobuf.message.Message):
-    """Stats counts the events of a time window, and how long tasks waited and ran in it."""
+    """Stats counts the events of a time window, and how long tasks waited and ran in it. Each node counts the events of the shards it leads;
+    these are the sums of all nodes.
+    """
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     WINDOW_FIELD_NUMBER: builtins.int
     STEP_FIELD_NUMBER: builtins.int
@@ -241,7 +245,7 @@ class Series(google.protobuf.message.Message):
 global___Series = Series
 
 class EventCounts(google.protobuf.message.Message):
-    """EventCounts counts the events of a window."""
+    """EventCounts counts events by kind."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     ENQUEUED_FIELD_NUMBER: builtins.int
     CLAIMED_FIELD_NUMBER: builtins.int
@@ -257,10 +261,16 @@ class EventCounts(google.protobuf.message.Message):
     claimed: builtins.int
     succeeded: builtins.int
     failed: builtins.int
+    """attempts, including those that timed out or found poison"""
+
     crashed: builtins.int
+    """attempts whose lease was lost"""
+
     dead: builtins.int
     poisoned: builtins.int
     discarded: builtins.int
+    """including expired tasks and those moved to another queue"""
+
     cancelled: builtins.int
     replayed: builtins.int
     def __init__(self,
@@ -557,6 +567,7 @@ class GetQueueScaleResponse(google.protobuf.message.Message):
 global___GetQueueScaleResponse = GetQueueScaleResponse
 
 class ListTypesRequest(google.protobuf.message.Message):
+    """ListTypesRequest selects task types."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     WINDOW_FIELD_NUMBER: builtins.int
     QUEUE_FIELD_NUMBER: builtins.int
@@ -689,6 +700,7 @@ class TypeSummary(google.protobuf.message.Message):
 global___TypeSummary = TypeSummary
 
 class GetTypeStatsRequest(google.protobuf.message.Message):
+    """GetTypeStatsRequest says which statistics of a type to return."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TYPE_FIELD_NUMBER: builtins.int
     WINDOW_FIELD_NUMBER: builtins.int
@@ -848,6 +860,7 @@ class Comparison(google.protobuf.message.Message):
 global___Comparison = Comparison
 
 class TypePeriod(google.protobuf.message.Message):
+    """TypePeriod describes what happened to the tasks of a type in a period."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     START_FIELD_NUMBER: builtins.int
     LENGTH_FIELD_NUMBER: builtins.int

@@ -15,6 +15,7 @@ import typing_extensions
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 class ListWorkersRequest(google.protobuf.message.Message):
+    """ListWorkersRequest selects workers. All fields that are set must match."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     QUEUE_FIELD_NUMBER: builtins.int
     TYPE_FIELD_NUMBER: builtins.int
@@ -231,7 +232,7 @@ class Worker(google.protobuf.message.Message):
 
     @property
     def tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___RunningTask]:
-        """the oldest of them: up to 10 in a list"""
+        """the oldest of them: up to 10 in a list, else up to 1,000"""
         pass
     @property
     def connected_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
@@ -243,7 +244,7 @@ class Worker(google.protobuf.message.Message):
         pass
     @property
     def claimed_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """when it last got tasks"""
+        """when it last got tasks; unset: never"""
         pass
     draining: builtins.bool
     """it is shutting down and takes no new tasks"""
@@ -315,6 +316,7 @@ class QuietWord(google.protobuf.message.Message):
 global___QuietWord = QuietWord
 
 class RunningTask(google.protobuf.message.Message):
+    """RunningTask is a task that a worker holds."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TASK_ID_FIELD_NUMBER: builtins.int
     TYPE_FIELD_NUMBER: builtins.int

@@ -30,6 +30,8 @@ export const WhoAmIRequestSchema: GenMessage<WhoAmIRequest> = /*@__PURE__*/
   messageDesc(file_pawl_v1_access, 0);
 
 /**
+ * WhoAmIResponse describes the caller's token and its rights.
+ *
  * @generated from message pawl.v1.WhoAmIResponse
  */
 export type WhoAmIResponse = Message<"pawl.v1.WhoAmIResponse"> & {
@@ -163,6 +165,8 @@ export type Token = Message<"pawl.v1.Token"> & {
   expiresAt?: Timestamp | undefined;
 
   /**
+   * unset: never
+   *
    * @generated from field: google.protobuf.Timestamp rotated_at = 8;
    */
   rotatedAt?: Timestamp | undefined;
@@ -190,6 +194,8 @@ export const TokenSchema: GenMessage<Token> = /*@__PURE__*/
   messageDesc(file_pawl_v1_access, 2);
 
 /**
+ * ListTokensRequest selects tokens.
+ *
  * @generated from message pawl.v1.ListTokensRequest
  */
 export type ListTokensRequest = Message<"pawl.v1.ListTokensRequest"> & {
@@ -295,10 +301,14 @@ export const GetTokenResponseSchema: GenMessage<GetTokenResponse> = /*@__PURE__*
   messageDesc(file_pawl_v1_access, 6);
 
 /**
+ * AddTokenRequest describes a token to create. It belongs to the caller's namespace unless all_namespaces is set.
+ *
  * @generated from message pawl.v1.AddTokenRequest
  */
 export type AddTokenRequest = Message<"pawl.v1.AddTokenRequest"> & {
   /**
+   * letters, digits and . _ - :, up to 64; unique in its namespace
+   *
    * @generated from field: string name = 1;
    */
   name: string;
@@ -311,7 +321,7 @@ export type AddTokenRequest = Message<"pawl.v1.AddTokenRequest"> & {
   roles: string[];
 
   /**
-   * patterns, 1 to 32; *: all queues
+   * patterns, 1 to 32, in which * matches any characters; *: all queues
    *
    * @generated from field: repeated string queues = 3;
    */
@@ -369,6 +379,8 @@ export const AddTokenRequestSchema: GenMessage<AddTokenRequest> = /*@__PURE__*/
   messageDesc(file_pawl_v1_access, 7);
 
 /**
+ * AddTokenResponse is a token with its secret, which is shown this once only.
+ *
  * @generated from message pawl.v1.AddTokenResponse
  */
 export type AddTokenResponse = Message<"pawl.v1.AddTokenResponse"> & {
@@ -378,14 +390,14 @@ export type AddTokenResponse = Message<"pawl.v1.AddTokenResponse"> & {
   token?: Token | undefined;
 
   /**
-   * what callers send; it is not stored anywhere. Empty with certificate
+   * what callers send; it is not stored anywhere; empty: the token is for a certificate
    *
    * @generated from field: string secret = 2;
    */
   secret: string;
 
   /**
-   * belongs to token.access_key_id; empty without sqs
+   * belongs to the token's access_key_id; empty: it has none
    *
    * @generated from field: string secret_access_key = 4;
    */
@@ -407,6 +419,8 @@ export const AddTokenResponseSchema: GenMessage<AddTokenResponse> = /*@__PURE__*
   messageDesc(file_pawl_v1_access, 8);
 
 /**
+ * RotateTokenRequest describes how a token's secret is replaced.
+ *
  * @generated from message pawl.v1.RotateTokenRequest
  */
 export type RotateTokenRequest = Message<"pawl.v1.RotateTokenRequest"> & {
@@ -435,7 +449,7 @@ export type RotateTokenRequest = Message<"pawl.v1.RotateTokenRequest"> & {
   neverExpires: boolean;
 
   /**
-   * how long the old secret stays valid: default 24 h, at most 30 days; 0: not at all
+   * how long the old secret stays valid; unset: 24 h; at most 30 days; 0: not at all
    *
    * @generated from field: google.protobuf.Duration overlap = 5;
    */
@@ -539,6 +553,8 @@ export const RevokeTokenResponseSchema: GenMessage<RevokeTokenResponse> = /*@__P
   messageDesc(file_pawl_v1_access, 12);
 
 /**
+ * Namespace is a namespace.
+ *
  * @generated from message pawl.v1.Namespace
  */
 export type Namespace = Message<"pawl.v1.Namespace"> & {
@@ -565,6 +581,8 @@ export type Namespace = Message<"pawl.v1.Namespace"> & {
   quotas?: Quotas | undefined;
 
   /**
+   * unset: no shard has reported its part, or the caller's token is limited to some queues
+   *
    * @generated from field: pawl.v1.NamespaceUsage usage = 5;
    */
   usage?: NamespaceUsage | undefined;
@@ -585,7 +603,7 @@ export const NamespaceSchema: GenMessage<Namespace> = /*@__PURE__*/
   messageDesc(file_pawl_v1_access, 13);
 
 /**
- * Quotas limit what a namespace may use; 0: no limit.
+ * Quotas limit what a namespace may use; 0: no limit. Requests beyond a quota are refused, tasks with queue_full or rate_limited.
  *
  * @generated from message pawl.v1.Quotas
  */
@@ -605,7 +623,7 @@ export type Quotas = Message<"pawl.v1.Quotas"> & {
   maxBacklogBytes?: bigint | undefined;
 
   /**
-   * claimed tasks
+   * claimed tasks; others wait
    *
    * @generated from field: optional int64 max_running = 3;
    */
@@ -622,7 +640,7 @@ export type Quotas = Message<"pawl.v1.Quotas"> & {
   maxSchedules?: bigint | undefined;
 
   /**
-   * on each node
+   * on each node; a batch counts once per task
    *
    * @generated from field: optional int64 max_requests_per_second = 6;
    */
@@ -785,6 +803,8 @@ export const GetLimitsRequestSchema: GenMessage<GetLimitsRequest> = /*@__PURE__*
   messageDesc(file_pawl_v1_access, 20);
 
 /**
+ * GetLimitsResponse has the limits on requests, and the quotas of a namespace.
+ *
  * @generated from message pawl.v1.GetLimitsResponse
  */
 export type GetLimitsResponse = Message<"pawl.v1.GetLimitsResponse"> & {
@@ -806,7 +826,7 @@ export type GetLimitsResponse = Message<"pawl.v1.GetLimitsResponse"> & {
   quotas?: Quotas | undefined;
 
   /**
-   * unset: the caller's token is limited to some queues
+   * unset: no shard has reported its part, or the caller's token is limited to some queues
    *
    * @generated from field: pawl.v1.NamespaceUsage usage = 4;
    */
@@ -859,6 +879,8 @@ export const LimitSchema: GenMessage<Limit> = /*@__PURE__*/
   messageDesc(file_pawl_v1_access, 22);
 
 /**
+ * ListNamespacesRequest selects namespaces.
+ *
  * @generated from message pawl.v1.ListNamespacesRequest
  */
 export type ListNamespacesRequest = Message<"pawl.v1.ListNamespacesRequest"> & {

@@ -48,7 +48,8 @@ export type WatchEventsRequest = Message<"pawl.v1.WatchEventsRequest"> & {
   kinds: string[];
 
   /**
-   * of the last event or frame that was seen
+   * Of the last event or frame that was seen on an earlier stream; empty: start from now. A server keeps events for minutes, and not across a
+   * change of leader: if they are gone, the stream starts with a reset.
    *
    * @generated from field: string cursor = 5;
    */
@@ -56,7 +57,8 @@ export type WatchEventsRequest = Message<"pawl.v1.WatchEventsRequest"> & {
 
   /**
    * Asks only to be told that something happened: instead of events, each shard sends one of kind "changed", at most once per digest (100ms
-   * to 10s). It costs next to nothing, however much happens. It can't be combined with cursor.
+   * to 10s). It costs next to nothing, however much happens. It can't be combined with a position to start from: a stream that is
+   * reopened may have missed something. Unset: send the events themselves.
    *
    * @generated from field: google.protobuf.Duration digest = 6;
    */

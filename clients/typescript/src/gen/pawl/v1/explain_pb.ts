@@ -36,6 +36,8 @@ export const ExplainTaskRequestSchema: GenMessage<ExplainTaskRequest> = /*@__PUR
   messageDesc(file_pawl_v1_explain, 0);
 
 /**
+ * ExplainTaskResponse says why a task is not running, which worker runs it, or how it ended.
+ *
  * @generated from message pawl.v1.ExplainTaskResponse
  */
 export type ExplainTaskResponse = Message<"pawl.v1.ExplainTaskResponse"> & {
@@ -297,6 +299,8 @@ export const ExplainQueueRequestSchema: GenMessage<ExplainQueueRequest> = /*@__P
   messageDesc(file_pawl_v1_explain, 4);
 
 /**
+ * ExplainQueueResponse describes what the ready tasks of a queue are waiting for.
+ *
  * @generated from message pawl.v1.ExplainQueueResponse
  */
 export type ExplainQueueResponse = Message<"pawl.v1.ExplainQueueResponse"> & {

@@ -25,7 +25,8 @@ export const file_pawl_v1_operator: GenFile = /*@__PURE__*/
   fileDesc("ChZwYXdsL3YxL29wZXJhdG9yLnByb3RvEgdwYXdsLnYxIr0FCg1RdWV1ZVNldHRpbmdzEikKB3dlaWdodHMYASABKAsyGC5wYXdsLnYxLlByaW9yaXR5V2VpZ2h0cxIjCgVyZXRyeRgCIAEoCzIULnBhd2wudjEuUmV0cnlQb2xpY3kSFAoMbWF4X2F0dGVtcHRzGAMgASgFEigKBWxlYXNlGAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEioKB3RpbWVvdXQYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SJQoJcmV0ZW50aW9uGAYgASgLMhIucGF3bC52MS5SZXRlbnRpb24SEgoKbWF4X2xlbmd0aBgHIAEoAxITCgttYXhfcnVubmluZxgIIAEoBRIbCgRyYXRlGAkgASgLMg0ucGF3bC52MS5SYXRlEiIKB3Blcl9rZXkYCiABKAsyES5wYXdsLnYxLktleVJ1bGVzEi4KBGtleXMYCyADKAsyIC5wYXdsLnYxLlF1ZXVlU2V0dGluZ3MuS2V5c0VudHJ5EisKCG1heF93YWl0GAwgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiQKCWtleV9vcmRlchgNIAEoDjIRLnBhd2wudjEuS2V5T3JkZXISIQoHYnJlYWtlchgUIAEoCzIQLnBhd2wudjEuQnJlYWtlchI2CghicmVha2VycxgVIAMoCzIkLnBhd2wudjEuUXVldWVTZXR0aW5ncy5CcmVha2Vyc0VudHJ5Gj4KCUtleXNFbnRyeRILCgNrZXkYASABKAkSIAoFdmFsdWUYAiABKAsyES5wYXdsLnYxLktleVJ1bGVzOgI4ARpBCg1CcmVha2Vyc0VudHJ5EgsKA2tleRgBIAEoCRIfCgV2YWx1ZRgCIAEoCzIQLnBhd2wudjEuQnJlYWtlcjoCOAEiTwoEUmF0ZRINCgVsaW1pdBgBIAEoBRIpCgZwZXJpb2QYAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDQoFYnVyc3QYAyABKAUiTAoIS2V5UnVsZXMSEwoLbWF4X3J1bm5pbmcYASABKAUSGwoEcmF0ZRgCIAEoCzINLnBhd2wudjEuUmF0ZRIOCgZ3ZWlnaHQYAyABKAUiZQoESG9sZBIMCgR0eXBlGAEgASgJEgsKA2tleRgCIAEoCRIOCgZyZWFzb24YAyABKAkSJgoCYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgoKAmJ5GAUgASgJIjwKD1ByaW9yaXR5V2VpZ2h0cxIMCgRoaWdoGAEgASgFEg4KBm5vcm1hbBgCIAEoBRILCgNsb3cYAyABKAUi6wEKCVJldGVudGlvbhIsCglzdWNjZWVkZWQYASABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SLAoJZGlzY2FyZGVkGAIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiwKCWNhbmNlbGxlZBgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhInCgRkZWFkGAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEisKCHBvaXNvbmVkGAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIt4FCgVRdWV1ZRINCgVxdWV1ZRgBIAEoCRIOCgZwYXVzZWQYAiABKAgSFQoNcGF1c2VkX3JlYXNvbhgDIAEoCRItCglwYXVzZWRfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEh0KBWRlcHRoGAUgASgLMg4ucGF3bC52MS5EZXB0aBIzChFyZWFkeV9ieV9wcmlvcml0eRgGIAEoCzIYLnBhd2wudjEuUmVhZHlCeVByaW9yaXR5EiAKGG9sZGVzdF9yZWFkeV9hZ2Vfc2Vjb25kcxgHIAEoARIoCghzZXR0aW5ncxgIIAEoCzIWLnBhd2wudjEuUXVldWVTZXR0aW5ncxIPCgd2ZXJzaW9uGAkgASgDEi4KCmNyZWF0ZWRfYXQYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiEKBXBhcnRzGAsgAygLMhIucGF3bC52MS5RdWV1ZVBhcnQSHAoFaG9sZHMYDCADKAsyDS5wYXdsLnYxLkhvbGQSKAoIYnJlYWtlcnMYFCADKAsyFi5wYXdsLnYxLkJyZWFrZXJTdGF0dXMSFQoNYnJlYWtlcnNfb3BlbhgVIAEoBRIRCglwYXVzZWRfYnkYFiABKAkSIgoFcmF0ZXMYFyABKAsyEy5wYXdsLnYxLlF1ZXVlUmF0ZXMSHgoEd2FpdBgYIAEoCzIQLnBhd2wudjEuTGF0ZW5jeRIdCgNydW4YGSABKAsyEC5wYXdsLnYxLkxhdGVuY3kSGgoNZHJhaW5fc2Vjb25kcxgaIAEoAUgAiAEBEhQKB3dvcmtlcnMYGyABKANIAYgBARIkCgZzZXJpZXMYHCABKAsyFC5wYXdsLnYxLlF1ZXVlU2VyaWVzEiEKB21pc3NpbmcYHSADKAsyEC5wYXdsLnYxLk1pc3NpbmdCEAoOX2RyYWluX3NlY29uZHNCCgoIX3dvcmtlcnMiZQoJUXVldWVQYXJ0Eg0KBXNoYXJkGAEgASgNEg0KBXNsb3RzGAIgASgFEg4KBm1vdmluZxgDIAEoCBIdCgVkZXB0aBgEIAEoCzIOLnBhd2wudjEuRGVwdGgSCwoDb3duGAUgASgIInoKBURlcHRoEhEKCXNjaGVkdWxlZBgBIAEoAxINCgVyZWFkeRgCIAEoAxIPCgdjbGFpbWVkGAMgASgDEhAKCHJldHJ5aW5nGAQgASgDEgwKBGhlbGQYBSABKAMSDAoEZGVhZBgGIAEoAxIQCghwb2lzb25lZBgHIAEoAyI8Cg9SZWFkeUJ5UHJpb3JpdHkSDAoEaGlnaBgBIAEoAxIOCgZub3JtYWwYAiABKAMSCwoDbG93GAMgASgDIsgBChFMaXN0UXVldWVzUmVxdWVzdBINCgVsaW1pdBgBIAEoBRIOCgZjdXJzb3IYAiABKAkSKQoGc2VyaWVzGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhQKB3BhdHRlcm4YBCABKAlIAIgBARIjCgZoYXZpbmcYBSABKA4yEy5wYXdsLnYxLlF1ZXVlVHJhaXQSIgoFb3JkZXIYBiABKA4yEy5wYXdsLnYxLlF1ZXVlT3JkZXJCCgoIX3BhdHRlcm4iawoSTGlzdFF1ZXVlc1Jlc3BvbnNlEh0KBWl0ZW1zGAEgAygLMg4ucGF3bC52MS5RdWV1ZRITCgtuZXh0X2N1cnNvchgCIAEoCRIhCgdtaXNzaW5nGAMgAygLMhAucGF3bC52MS5NaXNzaW5nIiAKD0dldFF1ZXVlUmVxdWVzdBINCgVxdWV1ZRgBIAEoCSIxChBHZXRRdWV1ZVJlc3BvbnNlEh0KBXF1ZXVlGAEgASgLMg4ucGF3bC52MS5RdWV1ZSJyCg9QdXRRdWV1ZVJlcXVlc3QSDQoFcXVldWUYASABKAkSKAoIc2V0dGluZ3MYAiABKAsyFi5wYXdsLnYxLlF1ZXVlU2V0dGluZ3MSFwoKaWZfdmVyc2lvbhgDIAEoA0gAiAEBQg0KC19pZl92ZXJzaW9uIjEKEFB1dFF1ZXVlUmVzcG9uc2USHQoFcXVldWUYASABKAsyDi5wYXdsLnYxLlF1ZXVlIiMKEkRlbGV0ZVF1ZXVlUmVxdWVzdBINCgVxdWV1ZRgBIAEoCSIVChNEZWxldGVRdWV1ZVJlc3BvbnNlImgKEVBhdXNlUXVldWVSZXF1ZXN0Eg0KBXF1ZXVlGAEgASgJEg4KBnJlYXNvbhgCIAEoCRIRCgR0eXBlGAMgASgJSACIAQESEAoDa2V5GAQgASgJSAGIAQFCBwoFX3R5cGVCBgoEX2tleSIzChJQYXVzZVF1ZXVlUmVzcG9uc2USHQoFcXVldWUYASABKAsyDi5wYXdsLnYxLlF1ZXVlImkKElJlc3VtZVF1ZXVlUmVxdWVzdBINCgVxdWV1ZRgBIAEoCRIOCgZyZWFzb24YAiABKAkSEQoEdHlwZRgDIAEoCUgAiAEBEhAKA2tleRgEIAEoCUgBiAEBQgcKBV90eXBlQgYKBF9rZXkiNAoTUmVzdW1lUXVldWVSZXNwb25zZRIdCgVxdWV1ZRgBIAEoCzIOLnBhd2wudjEuUXVldWUiUAoTQ2xvc2VCcmVha2VyUmVxdWVzdBINCgVxdWV1ZRgBIAEoCRIRCgR0eXBlGAIgASgJSACIAQESDgoGcmVhc29uGAMgASgJQgcKBV90eXBlIjUKFENsb3NlQnJlYWtlclJlc3BvbnNlEh0KBXF1ZXVlGAEgASgLMg4ucGF3bC52MS5RdWV1ZSJ/ChJTcHJlYWRRdWV1ZVJlcXVlc3QSDQoFcXVldWUYASABKAkSDQoFcGFydHMYAiABKAUSDgoGc2hhcmRzGAMgAygNEg4KBnJlYXNvbhgEIAEoCRILCgNvd24YBSABKAgSDwoHZHJ5X3J1bhgGIAEoCBINCgVmb3JjZRgHIAEoCCI0ChNTcHJlYWRRdWV1ZVJlc3BvbnNlEh0KBXF1ZXVlGAEgASgLMg4ucGF3bC52MS5RdWV1ZSIyChFQdXJnZVF1ZXVlUmVxdWVzdBINCgVxdWV1ZRgBIAEoCRIOCgZyZWFzb24YAiABKAkiJwoSUHVyZ2VRdWV1ZVJlc3BvbnNlEhEKCWRpc2NhcmRlZBgBIAEoAyJRCg9MaXN0RGVhZFJlcXVlc3QSHwoGZmlsdGVyGAEgASgLMg8ucGF3bC52MS5GaWx0ZXISDQoFbGltaXQYAiABKAUSDgoGY3Vyc29yGAMgASgJIo0BChBMaXN0RGVhZFJlc3BvbnNlEhwKBWl0ZW1zGAEgAygLMg0ucGF3bC52MS5UYXNrEhMKC25leHRfY3Vyc29yGAIgASgJEiMKCHNlYXJjaGVkGAMgASgLMhEucGF3bC52MS5TZWFyY2hlZBIhCgdtaXNzaW5nGAQgAygLMhAucGF3bC52MS5NaXNzaW5nIlUKE0xpc3RQb2lzb25lZFJlcXVlc3QSHwoGZmlsdGVyGAEgASgLMg8ucGF3bC52MS5GaWx0ZXISDQoFbGltaXQYAiABKAUSDgoGY3Vyc29yGAMgASgJIpEBChRMaXN0UG9pc29uZWRSZXNwb25zZRIcCgVpdGVtcxgBIAMoCzINLnBhd2wudjEuVGFzaxITCgtuZXh0X2N1cnNvchgCIAEoCRIjCghzZWFyY2hlZBgDIAEoCzIRLnBhd2wudjEuU2VhcmNoZWQSIQoHbWlzc2luZxgEIAMoCzIQLnBhd2wudjEuTWlzc2luZyJCChBHcm91cERlYWRSZXF1ZXN0EhIKBXF1ZXVlGAEgASgJSACIAQESEAoIcG9pc29uZWQYAiABKAhCCAoGX3F1ZXVlImsKEUdyb3VwRGVhZFJlc3BvbnNlEiIKBmdyb3VwcxgBIAMoCzISLnBhd2wudjEuRGVhZEdyb3VwEg8KB3BhcnRpYWwYAiABKAgSIQoHbWlzc2luZxgDIAMoCzIQLnBhd2wudjEuTWlzc2luZyLvAQoJRGVhZEdyb3VwEhMKC2ZpbmdlcnByaW50GAEgASgJEgwKBHR5cGUYAiABKAkSDwoHbWVzc2FnZRgDIAEoCRINCgVjb3VudBgEIAEoAxIsCghmaXJzdF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKwoHbGFzdF9hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFgoOc2FtcGxlX3Rhc2tfaWQYByABKAkSDgoGcXVldWVzGAggASgFEg0KBXF1ZXVlGAkgASgJEg0KBXRyZW5kGAogAygDIiMKEFJldHJ5VGFza1JlcXVlc3QSDwoHdGFza19pZBgBIAEoCSIwChFSZXRyeVRhc2tSZXNwb25zZRIbCgR0YXNrGAEgASgLMg0ucGF3bC52MS5UYXNrIiQKEVJ1blRhc2tOb3dSZXF1ZXN0Eg8KB3Rhc2tfaWQYASABKAkiMQoSUnVuVGFza05vd1Jlc3BvbnNlEhsKBHRhc2sYASABKAsyDS5wYXdsLnYxLlRhc2siNQoSRGlzY2FyZFRhc2tSZXF1ZXN0Eg8KB3Rhc2tfaWQYASABKAkSDgoGcmVhc29uGAIgASgJIjIKE0Rpc2NhcmRUYXNrUmVzcG9uc2USGwoEdGFzaxgBIAEoCzINLnBhd2wudjEuVGFzayISChBHZXRTZXJ2ZXJSZXF1ZXN0IpMBChFHZXRTZXJ2ZXJSZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgJEhIKCmNsdXN0ZXJfaWQYAiABKAkSDAoEbm9kZRgDIAEoCRInCgNub3cYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiIKBnNoYXJkcxgFIAMoCzISLnBhd2wudjEuU2hhcmRJbmZvIkcKCVNoYXJkSW5mbxINCgVzaGFyZBgBIAEoDRIOCgZsZWFkZXIYAiABKAkSDQoFaW5kZXgYAyABKAQSDAoEdGVybRgEIAEoBCpPCghLZXlPcmRlchIZChVLRVlfT1JERVJfVU5TUEVDSUZJRUQQABISCg5LRVlfT1JERVJfTk9ORRABEhQKEEtFWV9PUkRFUl9TVFJJQ1QQAiqMAQoKUXVldWVUcmFpdBIbChdRVUVVRV9UUkFJVF9VTlNQRUNJRklFRBAAEhQKEFFVRVVFX1RSQUlUX0RFQUQQARIYChRRVUVVRV9UUkFJVF9QT0lTT05FRBACEhYKElFVRVVFX1RSQUlUX1BBVVNFRBADEhkKFVFVRVVFX1RSQUlUX05PX1dPUktFUhAEKj8KClF1ZXVlT3JkZXISGwoXUVVFVUVfT1JERVJfVU5TUEVDSUZJRUQQABIUChBRVUVVRV9PUkRFUl9NT1NUEAEyyw8KD09wZXJhdG9yU2VydmljZRJiCgpMaXN0UXVldWVzEhoucGF3bC52MS5MaXN0UXVldWVzUmVxdWVzdBobLnBhd2wudjEuTGlzdFF1ZXVlc1Jlc3BvbnNlIhuKtRgXCAQSAQMiEAoOL2FwaS92MS9xdWV1ZXMSawoIR2V0UXVldWUSGC5wYXdsLnYxLkdldFF1ZXVlUmVxdWVzdBoZLnBhd2wudjEuR2V0UXVldWVSZXNwb25zZSIqirUYJggEEgEDIh8yBXF1ZXVlChYvYXBpL3YxL3F1ZXVlcy97cXVldWV9EmsKCFB1dFF1ZXVlEhgucGF3bC52MS5QdXRRdWV1ZVJlcXVlc3QaGS5wYXdsLnYxLlB1dFF1ZXVlUmVzcG9uc2UiKoq1GCYIBBIBBCIfMgVxdWV1ZRoWL2FwaS92MS9xdWV1ZXMve3F1ZXVlfRJtCgtEZWxldGVRdWV1ZRIbLnBhd2wudjEuRGVsZXRlUXVldWVSZXF1ZXN0GhwucGF3bC52MS5EZWxldGVRdWV1ZVJlc3BvbnNlIiOKtRgfCAQSAQQiGCoWL2FwaS92MS9xdWV1ZXMve3F1ZXVlfRJ3CgpQYXVzZVF1ZXVlEhoucGF3bC52MS5QYXVzZVF1ZXVlUmVxdWVzdBobLnBhd2wudjEuUGF1c2VRdWV1ZVJlc3BvbnNlIjCKtRgsCAQSAQQiJTIFcXVldWUSHC9hcGkvdjEvcXVldWVzL3txdWV1ZX0vcGF1c2USewoLUmVzdW1lUXVldWUSGy5wYXdsLnYxLlJlc3VtZVF1ZXVlUmVxdWVzdBocLnBhd2wudjEuUmVzdW1lUXVldWVSZXNwb25zZSIxirUYLQgEEgEEIiYyBXF1ZXVlEh0vYXBpL3YxL3F1ZXVlcy97cXVldWV9L3Jlc3VtZRJ9CgtTcHJlYWRRdWV1ZRIbLnBhd2wudjEuU3ByZWFkUXVldWVSZXF1ZXN0GhwucGF3bC52MS5TcHJlYWRRdWV1ZVJlc3BvbnNlIjOKtRgvCAQSAQQiKDIFcXVldWVIARIdL2FwaS92MS9xdWV1ZXMve3F1ZXVlfS9zcHJlYWQShgEKDENsb3NlQnJlYWtlchIcLnBhd2wudjEuQ2xvc2VCcmVha2VyUmVxdWVzdBodLnBhd2wudjEuQ2xvc2VCcmVha2VyUmVzcG9uc2UiOYq1GDUIBBIBBCIuMgVxdWV1ZRIlL2FwaS92MS9xdWV1ZXMve3F1ZXVlfS9icmVha2Vycy9jbG9zZRJyCgpQdXJnZVF1ZXVlEhoucGF3bC52MS5QdXJnZVF1ZXVlUmVxdWVzdBobLnBhd2wudjEuUHVyZ2VRdWV1ZVJlc3BvbnNlIiuKtRgnCAQSAQQiIEgBEhwvYXBpL3YxL3F1ZXVlcy97cXVldWV9L3B1cmdlEngKDEV4cGxhaW5RdWV1ZRIcLnBhd2wudjEuRXhwbGFpblF1ZXVlUmVxdWVzdBodLnBhd2wudjEuRXhwbGFpblF1ZXVlUmVzcG9uc2UiK4q1GCcIBBIBAyIgCh4vYXBpL3YxL3F1ZXVlcy97cXVldWV9L2V4cGxhaW4SaQoITGlzdERlYWQSGC5wYXdsLnYxLkxpc3REZWFkUmVxdWVzdBoZLnBhd2wudjEuTGlzdERlYWRSZXNwb25zZSIoirUYJAgEEgEDIh0KGy9hcGkvdjEvcXVldWVzL3txdWV1ZX0vZGVhZBJ5CgxMaXN0UG9pc29uZWQSHC5wYXdsLnYxLkxpc3RQb2lzb25lZFJlcXVlc3QaHS5wYXdsLnYxLkxpc3RQb2lzb25lZFJlc3BvbnNlIiyKtRgoCAQSAQMiIQofL2FwaS92MS9xdWV1ZXMve3F1ZXVlfS9wb2lzb25lZBJ7CglHcm91cERlYWQSGS5wYXdsLnYxLkdyb3VwRGVhZFJlcXVlc3QaGi5wYXdsLnYxLkdyb3VwRGVhZFJlc3BvbnNlIjeKtRgzCAQSAQMiDgoML2FwaS92MS9kZWFkIhw6CHBvaXNvbmVkChAvYXBpL3YxL3BvaXNvbmVkEm8KCVJldHJ5VGFzaxIZLnBhd2wudjEuUmV0cnlUYXNrUmVxdWVzdBoaLnBhd2wudjEuUmV0cnlUYXNrUmVzcG9uc2UiK4q1GCcIBBIBBCIgMgR0YXNrEhgvYXBpL3YxL3Rhc2tzL3tpZH0vcmV0cnkSdAoKUnVuVGFza05vdxIaLnBhd2wudjEuUnVuVGFza05vd1JlcXVlc3QaGy5wYXdsLnYxLlJ1blRhc2tOb3dSZXNwb25zZSItirUYKQgEEgEEIiIyBHRhc2sSGi9hcGkvdjEvdGFza3Mve2lkfS9ydW5fbm93EncKC0Rpc2NhcmRUYXNrEhsucGF3bC52MS5EaXNjYXJkVGFza1JlcXVlc3QaHC5wYXdsLnYxLkRpc2NhcmRUYXNrUmVzcG9uc2UiLYq1GCkIBBIBBCIiMgR0YXNrEhovYXBpL3YxL3Rhc2tzL3tpZH0vZGlzY2FyZBJcCglHZXRTZXJ2ZXISGS5wYXdsLnYxLkdldFNlcnZlclJlcXVlc3QaGi5wYXdsLnYxLkdldFNlcnZlclJlc3BvbnNlIhiKtRgUCAIiEAoOL2FwaS92MS9zZXJ2ZXJCKlooZ2l0aHViLmNvbS9wYXdscS9wYXdsL2FwaS9wYXdsL3YxO3Bhd2x2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_pawl_v1_breaker, file_pawl_v1_call, file_pawl_v1_explain, file_pawl_v1_stats, file_pawl_v1_task]);
 
 /**
- * QueueSettings holds the settings of a queue. In responses every field has its effective value.
+ * QueueSettings holds the settings of a queue. In responses every field has its effective value; in requests, a missing or zero field means
+ * the default.
  *
  * @generated from message pawl.v1.QueueSettings
  */
@@ -206,7 +207,7 @@ export const KeyRulesSchema: GenMessage<KeyRules> = /*@__PURE__*/
   messageDesc(file_pawl_v1_operator, 2);
 
 /**
- * Hold is a pause of a queue's tasks of one type or one key.
+ * Hold is a pause of a queue's tasks of one type or one key; the other is empty.
  *
  * @generated from message pawl.v1.Hold
  */
@@ -327,6 +328,8 @@ export const RetentionSchema: GenMessage<Retention> = /*@__PURE__*/
   messageDesc(file_pawl_v1_operator, 5);
 
 /**
+ * Queue is everything the broker knows about a queue.
+ *
  * @generated from message pawl.v1.Queue
  */
 export type Queue = Message<"pawl.v1.Queue"> & {
@@ -361,6 +364,8 @@ export type Queue = Message<"pawl.v1.Queue"> & {
   readyByPriority?: ReadyByPriority | undefined;
 
   /**
+   * how long the oldest ready task has been ready
+   *
    * @generated from field: double oldest_ready_age_seconds = 7;
    */
   oldestReadyAgeSeconds: number;
@@ -418,9 +423,8 @@ export type Queue = Message<"pawl.v1.Queue"> & {
   pausedBy: string;
 
   /**
-   * Set by GetQueue and ListQueues, as far as known to the nodes that answered:
-   *
-   * in the last minute
+   * In the last minute; absent: not reported. Recent activity, from here to the series, is set by calls that read queues but not by those that
+   * change one.
    *
    * @generated from field: pawl.v1.QueueRates rates = 23;
    */
@@ -448,14 +452,14 @@ export type Queue = Message<"pawl.v1.Queue"> & {
   drainSeconds?: number | undefined;
 
   /**
-   * that take its tasks, without quiet and draining ones
+   * that take its tasks, without quiet and draining ones; absent: not reported
    *
    * @generated from field: optional int64 workers = 27;
    */
   workers?: bigint | undefined;
 
   /**
-   * set by ListQueues if requested
+   * in lists; absent: not requested
    *
    * @generated from field: pawl.v1.QueueSeries series = 28;
    */
@@ -522,6 +526,8 @@ export const QueuePartSchema: GenMessage<QueuePart> = /*@__PURE__*/
   messageDesc(file_pawl_v1_operator, 7);
 
 /**
+ * Depth counts the tasks of a queue by state.
+ *
  * @generated from message pawl.v1.Depth
  */
 export type Depth = Message<"pawl.v1.Depth"> & {
@@ -571,6 +577,8 @@ export const DepthSchema: GenMessage<Depth> = /*@__PURE__*/
   messageDesc(file_pawl_v1_operator, 8);
 
 /**
+ * ReadyByPriority counts the ready tasks of a queue by priority.
+ *
  * @generated from message pawl.v1.ReadyByPriority
  */
 export type ReadyByPriority = Message<"pawl.v1.ReadyByPriority"> & {
@@ -628,8 +636,6 @@ export type ListQueuesRequest = Message<"pawl.v1.ListQueuesRequest"> & {
   pattern?: string | undefined;
 
   /**
-   * all but PAUSED may be some seconds out of date
-   *
    * @generated from field: pawl.v1.QueueTrait having = 5;
    */
   having: QueueTrait;
@@ -939,6 +945,8 @@ export const CloseBreakerResponseSchema: GenMessage<CloseBreakerResponse> = /*@_
   messageDesc(file_pawl_v1_operator, 23);
 
 /**
+ * SpreadQueueRequest says over which shards to spread a queue: either these shards, or as many as parts says.
+ *
  * @generated from message pawl.v1.SpreadQueueRequest
  */
 export type SpreadQueueRequest = Message<"pawl.v1.SpreadQueueRequest"> & {
@@ -948,14 +956,14 @@ export type SpreadQueueRequest = Message<"pawl.v1.SpreadQueueRequest"> & {
   queue: string;
 
   /**
-   * over this many shards, first those that have the queue; or:
+   * first the shards that have the queue, then those with the fewest other queues
    *
    * @generated from field: int32 parts = 2;
    */
   parts: number;
 
   /**
-   * over these
+   * numbers of shards
    *
    * @generated from field: repeated uint32 shards = 3;
    */
@@ -967,7 +975,7 @@ export type SpreadQueueRequest = Message<"pawl.v1.SpreadQueueRequest"> & {
   reason: string;
 
   /**
-   * no other queue may be in these shards
+   * Reserves the shards: no other queue may be in them, and new queues go elsewhere. A call without it ends the reservation.
    *
    * @generated from field: bool own = 5;
    */
@@ -981,7 +989,8 @@ export type SpreadQueueRequest = Message<"pawl.v1.SpreadQueueRequest"> & {
   dryRun: boolean;
 
   /**
-   * spread it even if it has tasks whose keys are in different slots; new tasks like them will be refused
+   * Spreads the queue although it has tasks whose key, unique key and idempotency key are in different slots; new tasks like them will be
+   * refused.
    *
    * @generated from field: bool force = 7;
    */
@@ -1208,6 +1217,8 @@ export const GroupDeadRequestSchema: GenMessage<GroupDeadRequest> = /*@__PURE__*
   messageDesc(file_pawl_v1_operator, 32);
 
 /**
+ * GroupDeadResponse groups dead letters by type and message.
+ *
  * @generated from message pawl.v1.GroupDeadResponse
  */
 export type GroupDeadResponse = Message<"pawl.v1.GroupDeadResponse"> & {
@@ -1241,6 +1252,8 @@ export const GroupDeadResponseSchema: GenMessage<GroupDeadResponse> = /*@__PURE_
   messageDesc(file_pawl_v1_operator, 33);
 
 /**
+ * DeadGroup counts the dead letters with one fingerprint.
+ *
  * @generated from message pawl.v1.DeadGroup
  */
 export type DeadGroup = Message<"pawl.v1.DeadGroup"> & {
@@ -1255,7 +1268,7 @@ export type DeadGroup = Message<"pawl.v1.DeadGroup"> & {
   type: string;
 
   /**
-   * normalized: numbers and ids replaced
+   * with numbers and ids replaced
    *
    * @generated from field: string message = 3;
    */
@@ -1296,7 +1309,8 @@ export type DeadGroup = Message<"pawl.v1.DeadGroup"> & {
   queue: string;
 
   /**
-   * how many of them ended in each of the last 24 hours, oldest first; the last element is the past 60 minutes
+   * How many of them ended in each of the last 24 hours, oldest first; the last element is the past 60 minutes. Dead letters that have since
+   * been replayed or discarded are not counted.
    *
    * @generated from field: repeated int64 trend = 10;
    */
@@ -1431,6 +1445,8 @@ export const GetServerRequestSchema: GenMessage<GetServerRequest> = /*@__PURE__*
   messageDesc(file_pawl_v1_operator, 41);
 
 /**
+ * GetServerResponse describes the node that answers.
+ *
  * @generated from message pawl.v1.GetServerResponse
  */
 export type GetServerResponse = Message<"pawl.v1.GetServerResponse"> & {
@@ -1470,6 +1486,8 @@ export const GetServerResponseSchema: GenMessage<GetServerResponse> = /*@__PURE_
   messageDesc(file_pawl_v1_operator, 42);
 
 /**
+ * ShardInfo is a shard as that node sees it.
+ *
  * @generated from message pawl.v1.ShardInfo
  */
 export type ShardInfo = Message<"pawl.v1.ShardInfo"> & {
@@ -1540,7 +1558,7 @@ export const KeyOrderSchema: GenEnum<KeyOrder> = /*@__PURE__*/
   enumDesc(file_pawl_v1_operator, 0);
 
 /**
- * QueueTrait is a property by which queues can be filtered.
+ * QueueTrait is a property by which queues can be filtered. All but QUEUE_TRAIT_PAUSED may be some seconds out of date.
  *
  * @generated from enum pawl.v1.QueueTrait
  */

@@ -32,7 +32,7 @@ export type ScheduleSpec = Message<"pawl.v1.ScheduleSpec"> & {
   name: string;
 
   /**
-   * five or six fields, or a shorthand such as @daily; either this or every
+   * five fields, or six with seconds first, or a shorthand such as @daily; either this or every
    *
    * @generated from field: optional string cron = 2;
    */
@@ -120,7 +120,7 @@ export type Schedule = Message<"pawl.v1.Schedule"> & {
   updatedAt?: Timestamp | undefined;
 
   /**
-   * absent: paused
+   * absent: it is paused
    *
    * @generated from field: google.protobuf.Timestamp next_run_at = 5;
    */
@@ -149,7 +149,7 @@ export type Schedule = Message<"pawl.v1.Schedule"> & {
   pausedAt?: Timestamp | undefined;
 
   /**
-   * the newest history entry
+   * the newest history entry; absent: none
    *
    * @generated from field: pawl.v1.Tick last = 10;
    */
@@ -170,7 +170,7 @@ export type Schedule = Message<"pawl.v1.Schedule"> & {
   coming: Timestamp[];
 
   /**
-   * changes with the spec
+   * changes with whatever a call can change in the spec
    *
    * @generated from field: string etag = 13;
    */
@@ -234,14 +234,14 @@ export type Tick = Message<"pawl.v1.Tick"> & {
   outcome: TickOutcome;
 
   /**
-   * why it was skipped: missed, paused, overlap, queue_full, ...
+   * why it was skipped: missed, paused, overlap, queue_full and others
    *
    * @generated from field: string reason = 7;
    */
   reason: string;
 
   /**
-   * its task, or the task that it overlapped
+   * its task, or the task that it overlapped; empty: on its way to another shard
    *
    * @generated from field: string task_id = 8;
    */
@@ -388,6 +388,8 @@ export const PutScheduleRequestSchema: GenMessage<PutScheduleRequest> = /*@__PUR
   messageDesc(file_pawl_v1_schedule, 7);
 
 /**
+ * PutScheduleResponse says what a call did to a schedule, or would do.
+ *
  * @generated from message pawl.v1.PutScheduleResponse
  */
 export type PutScheduleResponse = Message<"pawl.v1.PutScheduleResponse"> & {
@@ -639,7 +641,7 @@ export enum Missed {
   UNSPECIFIED = 0,
 
   /**
-   * one task for all of them
+   * one task for all of them; the default
    *
    * @generated from enum value: MISSED_ONCE = 1;
    */
@@ -680,6 +682,8 @@ export enum Overlap {
   UNSPECIFIED = 0,
 
   /**
+   * the default
+   *
    * @generated from enum value: OVERLAP_ALLOW = 1;
    */
   ALLOW = 1,

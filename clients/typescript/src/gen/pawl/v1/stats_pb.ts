@@ -36,6 +36,8 @@ export const GetStatsRequestSchema: GenMessage<GetStatsRequest> = /*@__PURE__*/
   messageDesc(file_pawl_v1_stats, 0);
 
 /**
+ * GetStatsResponse has the statistics of all queues together, their current totals, and what needs attention.
+ *
  * @generated from message pawl.v1.GetStatsResponse
  */
 export type GetStatsResponse = Message<"pawl.v1.GetStatsResponse"> & {
@@ -113,7 +115,8 @@ export const GetQueueStatsResponseSchema: GenMessage<GetQueueStatsResponse> = /*
   messageDesc(file_pawl_v1_stats, 3);
 
 /**
- * Stats counts the events of a time window, and how long tasks waited and ran in it.
+ * Stats counts the events of a time window, and how long tasks waited and ran in it. Each node counts the events of the shards it leads;
+ * these are the sums of all nodes.
  *
  * @generated from message pawl.v1.Stats
  */
@@ -265,7 +268,7 @@ export const SeriesSchema: GenMessage<Series> = /*@__PURE__*/
   messageDesc(file_pawl_v1_stats, 5);
 
 /**
- * EventCounts counts the events of a window.
+ * EventCounts counts events by kind.
  *
  * @generated from message pawl.v1.EventCounts
  */
@@ -286,11 +289,15 @@ export type EventCounts = Message<"pawl.v1.EventCounts"> & {
   succeeded: bigint;
 
   /**
+   * attempts, including those that timed out or found poison
+   *
    * @generated from field: int64 failed = 4;
    */
   failed: bigint;
 
   /**
+   * attempts whose lease was lost
+   *
    * @generated from field: int64 crashed = 5;
    */
   crashed: bigint;
@@ -306,6 +313,8 @@ export type EventCounts = Message<"pawl.v1.EventCounts"> & {
   poisoned: bigint;
 
   /**
+   * including expired tasks and those moved to another queue
+   *
    * @generated from field: int64 discarded = 8;
    */
   discarded: bigint;
@@ -734,6 +743,8 @@ export const GetQueueScaleResponseSchema: GenMessage<GetQueueScaleResponse> = /*
   messageDesc(file_pawl_v1_stats, 14);
 
 /**
+ * ListTypesRequest selects task types.
+ *
  * @generated from message pawl.v1.ListTypesRequest
  */
 export type ListTypesRequest = Message<"pawl.v1.ListTypesRequest"> & {
@@ -903,6 +914,8 @@ export const TypeSummarySchema: GenMessage<TypeSummary> = /*@__PURE__*/
   messageDesc(file_pawl_v1_stats, 17);
 
 /**
+ * GetTypeStatsRequest says which statistics of a type to return.
+ *
  * @generated from message pawl.v1.GetTypeStatsRequest
  */
 export type GetTypeStatsRequest = Message<"pawl.v1.GetTypeStatsRequest"> & {
@@ -1112,6 +1125,8 @@ export const ComparisonSchema: GenMessage<Comparison> = /*@__PURE__*/
   messageDesc(file_pawl_v1_stats, 22);
 
 /**
+ * TypePeriod describes what happened to the tasks of a type in a period.
+ *
  * @generated from message pawl.v1.TypePeriod
  */
 export type TypePeriod = Message<"pawl.v1.TypePeriod"> & {
@@ -1154,6 +1169,8 @@ export const TypePeriodSchema: GenMessage<TypePeriod> = /*@__PURE__*/
   messageDesc(file_pawl_v1_stats, 23);
 
 /**
+ * TypeOrder is the order of a list of types. Only a list by name has more than one page.
+ *
  * @generated from enum pawl.v1.TypeOrder
  */
 export enum TypeOrder {
@@ -1165,14 +1182,14 @@ export enum TypeOrder {
   UNSPECIFIED = 0,
 
   /**
-   * most events in the window first. One page, without a cursor
+   * most events in the window first
    *
    * @generated from enum value: TYPE_ORDER_MOST = 1;
    */
   MOST = 1,
 
   /**
-   * most failed attempts in the window first; types without any are left out. One page, without a cursor
+   * most failed attempts in the window first; types without any are left out
    *
    * @generated from enum value: TYPE_ORDER_FAILING = 2;
    */

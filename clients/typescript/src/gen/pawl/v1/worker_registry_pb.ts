@@ -19,6 +19,8 @@ export const file_pawl_v1_worker_registry: GenFile = /*@__PURE__*/
   fileDesc("Ch1wYXdsL3YxL3dvcmtlcl9yZWdpc3RyeS5wcm90bxIHcGF3bC52MSKlAQoSTGlzdFdvcmtlcnNSZXF1ZXN0EhIKBXF1ZXVlGAEgASgJSACIAQESEQoEdHlwZRgCIAEoCUgBiAEBEhEKBG5vZGUYAyABKAlIAogBARINCgVsaW1pdBgEIAEoBRIOCgZjdXJzb3IYBSABKAkSEQoEbG9zdBgGIAEoCEgDiAEBQggKBl9xdWV1ZUIHCgVfdHlwZUIHCgVfbm9kZUIHCgVfbG9zdCJtChNMaXN0V29ya2Vyc1Jlc3BvbnNlEh4KBWl0ZW1zGAEgAygLMg8ucGF3bC52MS5Xb3JrZXISEwoLbmV4dF9jdXJzb3IYAiABKAkSIQoHbWlzc2luZxgDIAMoCzIQLnBhd2wudjEuTWlzc2luZyIlChBHZXRXb3JrZXJSZXF1ZXN0EhEKCXdvcmtlcl9pZBgBIAEoCSI0ChFHZXRXb3JrZXJSZXNwb25zZRIfCgZ3b3JrZXIYASABKAsyDy5wYXdsLnYxLldvcmtlciJfChJRdWlldFdvcmtlclJlcXVlc3QSEQoJd29ya2VyX2lkGAEgASgJEg4KBnJlYXNvbhgCIAEoCRImCgNmb3IYAyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24iNgoTUXVpZXRXb3JrZXJSZXNwb25zZRIfCgZ3b3JrZXIYASABKAsyDy5wYXdsLnYxLldvcmtlciI4ChNSZXN1bWVXb3JrZXJSZXF1ZXN0EhEKCXdvcmtlcl9pZBgBIAEoCRIOCgZyZWFzb24YAiABKAkiNwoUUmVzdW1lV29ya2VyUmVzcG9uc2USHwoGd29ya2VyGAEgASgLMg8ucGF3bC52MS5Xb3JrZXIiiAQKBldvcmtlchIRCgl3b3JrZXJfaWQYASABKAkSDgoGd29ya2VyGAIgASgJEgwKBG5vZGUYAyABKAkSEQoJY29ubmVjdGVkGAQgASgIEgwKBGhvc3QYBSABKAkSCwoDcGlkGAYgASgFEg8KB3ZlcnNpb24YByABKAkSDwoHYWRkcmVzcxgIIAEoCRIjCgZxdWV1ZXMYCSADKAsyEy5wYXdsLnYxLlF1ZXVlU2hhcmUSDQoFdHlwZXMYCiADKAkSDQoFc2xvdHMYCyABKAUSDwoHcnVubmluZxgMIAEoBRIjCgV0YXNrcxgNIAMoCzIULnBhd2wudjEuUnVubmluZ1Rhc2sSMAoMY29ubmVjdGVkX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIrCgdzZWVuX2F0GA8gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpjbGFpbWVkX2F0GBAgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghkcmFpbmluZxgRIAEoCBIhCgVxdWlldBgSIAEoCzISLnBhd2wudjEuUXVpZXRXb3JkEisKB2xvc3RfYXQYEyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhMKC2xvc3RfcmVhc29uGBQgASgJInoKCVF1aWV0V29yZBIOCgZyZWFzb24YASABKAkSCgoCYnkYAiABKAkSJgoCYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEikKBXVudGlsGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKtAQoLUnVubmluZ1Rhc2sSDwoHdGFza19pZBgBIAEoCRIMCgR0eXBlGAIgASgJEg0KBXF1ZXVlGAMgASgJEg8KB2F0dGVtcHQYBCABKAUSKQoFc2luY2UYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjQKEGxlYXNlX2V4cGlyZXNfYXQYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wMvUDChVXb3JrZXJSZWdpc3RyeVNlcnZpY2USZgoLTGlzdFdvcmtlcnMSGy5wYXdsLnYxLkxpc3RXb3JrZXJzUmVxdWVzdBocLnBhd2wudjEuTGlzdFdvcmtlcnNSZXNwb25zZSIcirUYGAgEEgEDIhEKDy9hcGkvdjEvd29ya2VycxJxCglHZXRXb3JrZXISGS5wYXdsLnYxLkdldFdvcmtlclJlcXVlc3QaGi5wYXdsLnYxLkdldFdvcmtlclJlc3BvbnNlIi2KtRgpCAQSAQMiIjIGd29ya2VyChgvYXBpL3YxL3dvcmtlcnMve3dvcmtlcn0SfQoLUXVpZXRXb3JrZXISGy5wYXdsLnYxLlF1aWV0V29ya2VyUmVxdWVzdBocLnBhd2wudjEuUXVpZXRXb3JrZXJSZXNwb25zZSIzirUYLwgEEgEEIigyBndvcmtlchIeL2FwaS92MS93b3JrZXJzL3t3b3JrZXJ9L3F1aWV0EoEBCgxSZXN1bWVXb3JrZXISHC5wYXdsLnYxLlJlc3VtZVdvcmtlclJlcXVlc3QaHS5wYXdsLnYxLlJlc3VtZVdvcmtlclJlc3BvbnNlIjSKtRgwCAQSAQQiKTIGd29ya2VyEh8vYXBpL3YxL3dvcmtlcnMve3dvcmtlcn0vcmVzdW1lQipaKGdpdGh1Yi5jb20vcGF3bHEvcGF3bC9hcGkvcGF3bC92MTtwYXdsdjFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_pawl_v1_call, file_pawl_v1_worker]);
 
 /**
+ * ListWorkersRequest selects workers. All fields that are set must match.
+ *
  * @generated from message pawl.v1.ListWorkersRequest
  */
 export type ListWorkersRequest = Message<"pawl.v1.ListWorkersRequest"> & {
@@ -316,7 +318,7 @@ export type Worker = Message<"pawl.v1.Worker"> & {
   running: number;
 
   /**
-   * the oldest of them: up to 10 in a list
+   * the oldest of them: up to 10 in a list, else up to 1,000
    *
    * @generated from field: repeated pawl.v1.RunningTask tasks = 13;
    */
@@ -337,7 +339,7 @@ export type Worker = Message<"pawl.v1.Worker"> & {
   seenAt?: Timestamp | undefined;
 
   /**
-   * when it last got tasks
+   * when it last got tasks; unset: never
    *
    * @generated from field: google.protobuf.Timestamp claimed_at = 16;
    */
@@ -418,6 +420,8 @@ export const QuietWordSchema: GenMessage<QuietWord> = /*@__PURE__*/
   messageDesc(file_pawl_v1_worker_registry, 9);
 
 /**
+ * RunningTask is a task that a worker holds.
+ *
  * @generated from message pawl.v1.RunningTask
  */
 export type RunningTask = Message<"pawl.v1.RunningTask"> & {
