@@ -346,7 +346,11 @@ func TestOnce(t *testing.T) {
 		}}, 0, large(10), nil, 0, nil},
 	} {
 		c := held(x.h, "")
-		got, err := pawl.Once(t.Context(), pawl.Task[int]{Claim: c}, "k", x.fn, pawl.TTL(x.ttl))
+		var opts []pawl.OnceOption
+		if x.ttl != 0 {
+			opts = append(opts, pawl.TTL(x.ttl))
+		}
+		got, err := pawl.Once(t.Context(), pawl.Task[int]{Claim: c}, "k", x.fn, opts...)
 		if what == "of another type" {
 			if err == nil || got != "" || !strings.HasPrefix(err.Error(), `once "k" of task "1": `) {
 				t.Errorf("%s: got %q, %v, want an error with the key", what, got, err)
@@ -356,9 +360,12 @@ func TestOnce(t *testing.T) {
 		if !errors.Is(err, x.want) || x.h.abandoned != x.abandoned || (err == nil) != (got != "") {
 			t.Errorf("%s: got %d bytes, %v, abandoned %d times, want %v", what, len(got), err, x.h.abandoned, x.want)
 		}
-		if _, err := pawl.Once(t.Context(), pawl.Task[int]{Claim: c}, "k", x.fn, pawl.TTL(x.ttl)); !errors.Is(err, x.again) {
+		if _, err := pawl.Once(t.Context(), pawl.Task[int]{Claim: c}, "k", x.fn, opts...); !errors.Is(err, x.again) {
 			t.Errorf("%s: the next call returned %v, want %v", what, err, x.again)
 		}
+	}
+	if _, err := pawl.Once(t.Context(), held(&holder{}, ""), "k", large(10), pawl.TTL(0)); !errors.Is(err, pawltype.ErrInvalidArgument) {
+		t.Errorf("a ttl of 0: %v", err)
 	}
 	c := held(&holder{abandon: pawltype.ErrUnavailable}, "")
 	for i, key := range []string{"a", "b", "a", "b"} {

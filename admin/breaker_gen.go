@@ -10,7 +10,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// Breaker configures a circuit breaker, which judges the attempts of each task type separately; &Breaker{} has all
+// Breaker configures a circuit breaker, which judges the attempts of each type separately; &Breaker{} has all
 // defaults. It opens when at least MinAttempts attempts have ended within Window and at least FailureRate percent of
 // them failed: tasks of the type are then held. After Hold, it admits one task at a time as a probe. It closes after
 // Probes consecutive successes; a failed probe opens it again, each time for twice as long. Failures, timeouts and

@@ -304,7 +304,8 @@ func TestPurgeEndsClaims(t *testing.T) {
 
 // Dropping a queue discards its dead letters, and leaves others alone.
 func TestDropEndsDeadLetters(t *testing.T) {
-	for state, want := range map[task.State]task.State{task.Dead: task.Discarded, task.Poisoned: task.Discarded, task.Succeeded: task.Succeeded} {
+	for state, want := range map[task.State]task.State{task.Dead: task.Discarded, task.Poisoned: task.Discarded,
+		task.Succeeded: task.Succeeded} {
 		f, g, q, _ := startSQSCall(t)
 		for _, x := range f.tasks {
 			x.view.Exec = &schema.Exec{State: state}

@@ -465,4 +465,4 @@ func backgroundLoops() map[string]bool {
 var frame = regexp.MustCompile(`^github\.com/pawlq/pawl/internal/(\S+?)(?:-fm)?(\.func\d\S*)?\([^()]*\)$`)
 
 // knowsShards matches the functions of packages that know several shards. Those of the gateway run on goroutines of calls.
-var knowsShards = regexp.MustCompile(`^(broker|cluster|node|router)[./]`)
+var knowsShards = regexp.MustCompile(`^(broker|cluster|node|router|system)[./]`)
