@@ -181,7 +181,8 @@ var goDocs = map[string]string{
 		"schedule_late, webhook, shard, node, clock, disk, certificate",
 	"Breaker": "Breaker configures a circuit breaker, which judges the attempts of each type separately; &Breaker{} has all " +
 		"defaults. It opens when at least MinAttempts attempts have ended within Window and at least FailureRate percent of them " +
-		"failed: tasks of the type are then held. After Hold, it admits one task at a time as a probe. It closes after Probes consecutive successes; " +
+		"failed: tasks of the type are then held. After Hold, it admits one task at a time as a probe. It " +
+		"closes after Probes consecutive successes; " +
 		"a failed probe opens it again, each time for twice as long. Failures, timeouts and lost leases count as failures; released, " +
 		"snoozed, discarded, cancelled and poisoned attempts do not count at all.",
 	"BreakerStatus.Probe": "id of the task that is running as a probe; \"\": none",
