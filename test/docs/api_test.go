@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/go-json-experiment/json/jsontext"
@@ -276,20 +275,6 @@ func (s *session) do(op, body string, set ...string) {
 func (s *session) quietly(op, body string, set ...string) {
 	s.t.Helper()
 	s.call(op, body, set)
-}
-
-// until repeats a call until its response has a value.
-func (s *session) until(op, path string) {
-	s.t.Helper()
-	for range 200 {
-		var v any
-		_, answer := s.call(op, "", nil)
-		if err := json.Unmarshal(answer, &v); err == nil && at(v, path) != nil {
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	s.t.Fatalf("%s: no response has %s", op, path)
 }
 
 func (s *session) call(op, body string, set []string) (status int, answer []byte) {
