@@ -24,9 +24,9 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 # The compiler, the linker, vet and staticcheck collect garbage less often: they use a fifth less CPU, and a fifth to a third more memory.
-# A package's tests may take half an hour instead of Go's ten minutes: ./test takes six beside others, and more on a busy machine.
+# A package's tests may take an hour instead of Go's ten minutes: ./test takes six beside others, and more than twenty on a busy machine.
 SELDOM := GOGC=400
-TEST := $(SELDOM) $(GO) test -exec 'env -u GOGC' -vet=off -timeout 30m
+TEST := $(SELDOM) $(GO) test -exec 'env -u GOGC' -vet=off -timeout 60m
 
 # The slowest packages are tested first, so that none of them runs alone at the end. Tests of real processes mostly wait, so more of them run
 # at a time than there are CPUs.
@@ -128,7 +128,7 @@ RACY := ./internal/node ./internal/shard ./internal/ui ./internal/gateway
 # By default, a test program sleeps for a second before it exits, so that other threads can report races. On one CPU there are none to wait for.
 .PHONY: race
 race: ## test everything concurrent under the race detector
-	+packages=$$(test/concurrent.sh) && $(SELDOM) GORACE=atexit_sleep_ms=0 $(GO) test -vet=off -timeout 30m -race -short -cpu 1 $(RACY) $$packages
+	+packages=$$(test/concurrent.sh) && $(SELDOM) GORACE=atexit_sleep_ms=0 $(GO) test -vet=off -timeout 60m -race -short -cpu 1 $(RACY) $$packages
 
 SIMULATIONS := 'PowerLoss|Replicas|Bridge|PausedLeader|LeaderDiskHangs|TestMembership'
 

@@ -339,9 +339,6 @@ func (e *estate) attempts() (all [][3]string) {
 	for _, verb := range []string{"pause", "resume", "abort"} {
 		add("POST", "operations/"+e.operation+"/"+verb, "")
 	}
-	for _, action := range []string{"replay", "discard"} {
-		add("POST", "operations", `{"action":"`+action+`","filter":{"queue":"canary-q"}}`)
-	}
 	for _, verb := range []string{"pause", "purge", "resume", "spread", "breakers/close"} {
 		add("POST", "queues/canary-q/"+verb, "")
 	}
