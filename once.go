@@ -69,7 +69,7 @@ func (c *Claim) once(ctx context.Context, key string, opts []OnceOption, fn func
 	var ttl time.Duration // 0: the broker's default
 	for _, o := range opts {
 		if ttl = o.ttl; ttl < minOnceTTL || ttl > maxOnceTTL {
-			return nil, convert.Invalid("ttl", "%s is not between %s and %s", ttl, minOnceTTL, maxOnceTTL)
+			return nil, convert.Invalid("ttl", "%s is not between 1 s and 365 days", ttl)
 		}
 	}
 	// Two goroutines of one claim are the same holder to the broker.

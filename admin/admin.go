@@ -15,6 +15,7 @@ import (
 	"github.com/pawlq/pawl/internal/client"
 	"github.com/pawlq/pawl/internal/client/convert"
 	"github.com/pawlq/pawl/internal/client/rpc"
+	"github.com/pawlq/pawl/pawltype"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 )
@@ -62,10 +63,13 @@ type Queues struct{ calls }
 func (a Client) Queues() Queues { return Queues(a) }
 
 // Tasks is the group of calls about single tasks.
-type Tasks struct{ calls }
+type Tasks struct {
+	calls
+	states []pawltype.State
+}
 
 // Tasks returns the calls about single tasks.
-func (a Client) Tasks() Tasks { return Tasks(a) }
+func (a Client) Tasks() Tasks { return Tasks{calls: a.calls} }
 
 // DeadLetters is the group of calls about dead letters and poisoned tasks.
 type DeadLetters struct{ calls }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -229,5 +230,26 @@ func wantIncomplete[T any](t *testing.T, what string, list iter.Seq2[T, error], 
 	if !slices.Equal(got, []string{"mail"}) || want != slices.Equal(missing, []pawltype.Missing{{Shard: 3, Reason: "has no leader"}}) ||
 		!want && missing != nil {
 		t.Errorf("%s: %q, and then missing %v; want an error: %t", what, got, missing, want)
+	}
+}
+
+// A retry and a discard name the states in which the caller wants the task to be.
+func TestTasksWithStates(t *testing.T) {
+	s, operator := start(t)
+	tasks := operator.Tasks()
+	for _, of := range []admin.Tasks{tasks.WithStates(pawltype.StateDead, pawltype.StatePoisoned), tasks} {
+		of.Retry(t.Context(), "a")
+		of.Discard(t.Context(), "a", "")
+	}
+	var got [][]pawlv1.State
+	for _, c := range s.taken() {
+		got = append(got, c.req.(interface{ GetStates() []pawlv1.State }).GetStates())
+	}
+	both := []pawlv1.State{pawlv1.State_STATE_DEAD, pawlv1.State_STATE_POISONED}
+	if want := [][]pawlv1.State{both, both, nil, nil}; !reflect.DeepEqual(got, want) {
+		t.Errorf("the states asked for are %v, want %v", got, want)
+	}
+	if _, err := tasks.WithStates("lost").Discard(t.Context(), "a", ""); !errors.Is(err, pawltype.ErrInvalidArgument) || len(s.taken()) > 0 {
+		t.Errorf("Discard of a task in a state that does not exist: %v, want it refused before it is sent", err)
 	}
 }

@@ -84,10 +84,22 @@ func (a Tasks) Explain(ctx context.Context, id string) (*Explanation, error) {
 	return answer(explanationOf, resp, err, "explain %q", id)
 }
 
+// WithStates returns a copy whose Retry and Discard change a task only if it is in one of the states. In any other, they return
+// ErrWrongState: the task may have changed since the caller saw it.
+func (a Tasks) WithStates(states ...pawltype.State) Tasks {
+	a.states = states
+	return a
+}
+
 // Retry makes a retrying or ended task ready now, with a fresh set of attempts if it had ended. For a succeeded task it
 // returns ErrWrongState.
 func (a Tasks) Retry(ctx context.Context, id string) (*pawltype.Task, error) {
-	resp, err := operate(ctx, a.calls, false, pawlv1.NewOperatorServiceClient(a.rpc).RetryTask, &pawlv1.RetryTaskRequest{TaskId: id})
+	states, err := convert.StatesProto("states", a.states)
+	if err != nil {
+		return nil, fmt.Errorf("retry %q: %w", id, err)
+	}
+	resp, err := operate(ctx, a.calls, false, pawlv1.NewOperatorServiceClient(a.rpc).RetryTask, &pawlv1.RetryTaskRequest{
+		TaskId: id, States: states})
 	return taskAnswer("retry", id, resp.GetTask(), err)
 }
 
@@ -99,8 +111,12 @@ func (a Tasks) RunNow(ctx context.Context, id string) (*pawltype.Task, error) {
 
 // Discard ends a waiting task, or deletes a dead letter.
 func (a Tasks) Discard(ctx context.Context, id, reason string) (*pawltype.Task, error) {
+	states, err := convert.StatesProto("states", a.states)
+	if err != nil {
+		return nil, fmt.Errorf("discard %q: %w", id, err)
+	}
 	resp, err := operate(ctx, a.calls, false, pawlv1.NewOperatorServiceClient(a.rpc).DiscardTask, &pawlv1.DiscardTaskRequest{
-		TaskId: id, Reason: reason})
+		TaskId: id, Reason: reason, States: states})
 	return taskAnswer("discard", id, resp.GetTask(), err)
 }
 
@@ -111,7 +127,7 @@ func taskAnswer(verb, id string, p *pawlv1.Task, err error) (*pawltype.Task, err
 	return convert.Task(p), nil
 }
 
-// Cancel ends a task that has not ended yet; the context of a running handler ends with ErrCancelled. It is idempotent:
+// Cancel ends a task that has not ended yet; the context of a running handler ends with pawl.ErrCancelled. It is idempotent:
 // cancelling a cancelled task returns it as the first call did. If the task has ended otherwise, the error is ErrWrongState.
 func (a Tasks) Cancel(ctx context.Context, id, reason string) (*pawltype.Task, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewProducerServiceClient(a.rpc).CancelTask, &pawlv1.CancelTaskRequest{

@@ -42,7 +42,7 @@ later.`,
 			"  pawl dlq archive restore --from n1/archive --from n2/archive --queue mail --dry-run",
 	}
 	from.add(cmd)
-	cmd.Flags().BoolVar(&all, "all", false, "all of them, in every queue")
+	cmd.Flags().BoolVar(&all, "all", false, "all archived dead letters of the namespace, in every queue")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only show what would be restored")
 	cmd.RunE = a.Run(func(cmd *cobra.Command, ids []string) error {
 		switch given := len(ids) > 0; {

@@ -31,7 +31,7 @@ payload could not be read. Without --queue they cover all queues.`,
 		newDLQBulk(a, deadVerb{use: "discard", done: "discarded", like: []string{"purge", "delete", "rm"}, short: "Discard dead letters",
 			long:   "Discard dead letters. Each is written to the archive first; \"pawl dlq archive restore\" restores it.",
 			action: admin.ActionDiscard, one: func(tasks admin.Tasks, ctx context.Context, id string) (*pawltype.Task, error) {
-				return tasks.Discard(ctx, id, a.Reason)
+				return tasks.Discard(ctx, id, "")
 			}}),
 		newArchive(a))
 }
@@ -219,15 +219,16 @@ func newDLQBulk(a *app, v deadVerb) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: v.use + " [ID... | FILTER...]", Short: v.short,
 		Long: v.long + `
-Give ids, a filter, or --all. With a filter or --all this starts an operation, which continues in the
-background even if this command is interrupted: see "pawl operation". ` + cli.FilterHelp,
+Give ids, a filter, or --all. Of the ids, the command leaves alone and names those of other tasks and of
+none, and exits with 1. With a filter or --all it starts an operation, which continues in the background
+even if the command is interrupted: see "pawl operation". ` + cli.FilterHelp,
 		SuggestFor: v.like,
 		Example: fmt.Sprintf("  pawl dlq %[1]s 0199f3c2-…\n  pawl dlq %[1]s --queue mail --error 'connection refused' --dry-run\n"+
 			"  pawl dlq %[1]s --all --rate 50/s --detach", v.use),
 	}
 	filter.Add(cmd.Flags(), false)
 	flags.add(a, cmd.Flags())
-	cmd.Flags().BoolVar(&all, "all", false, "all of them, in every queue")
+	cmd.Flags().BoolVar(&all, "all", false, "all dead letters, or with --poisoned all poisoned tasks, in every queue")
 	cmd.Flags().BoolVar(&poisoned, "poisoned", false, "poisoned tasks instead of dead letters")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		if cli.AreFilter(args) {
@@ -269,29 +270,40 @@ background even if this command is interrupted: see "pawl operation". ` + cli.Fi
 // that is wanted, and returns why.
 func (a *app) eachDead(ctx context.Context, client *pawl.Client, v deadVerb, args []string, want pawltype.State, dryRun bool) error {
 	result := cli.CountView{DryRun: dryRun}
-	seen := map[string]bool{}
+	tasks, seen := a.Admin(client).Tasks().WithStates(want), map[string]bool{}
 	var refused error
 	for _, arg := range args {
-		t, err := a.taskOf(ctx, client, arg)
+		id, err := a.TaskID(ctx, client, arg)
+		if err == nil && seen[id] {
+			continue
+		}
+		seen[id] = true
 		switch {
 		case err != nil:
-		case seen[t.ID]:
-			continue
-		case t.State != want:
-			err = fmt.Errorf("task %q is %s, not %s: %w", arg, t.State, want, pawltype.ErrWrongState)
+		case dryRun:
+			err = inState(ctx, client, id, want)
 		default:
-			seen[t.ID] = true
-			if result.Matched++; !dryRun {
-				_, err = v.one(a.Admin(client).Tasks(), ctx, t.ID)
-			}
-			if err == nil && !dryRun {
-				result.Done++
-			}
+			_, err = v.one(tasks, ctx, id)
+		}
+		if err == nil {
+			result.Matched++
 		}
 		refused = errors.Join(refused, err)
 		if err != nil && !errors.Is(err, pawltype.ErrNotFound) && !errors.Is(err, pawltype.ErrWrongState) {
 			break
 		}
 	}
+	if !dryRun {
+		result.Done = result.Matched
+	}
 	return errors.Join(a.printCount(result, "task", v.done), refused)
+}
+
+// inState returns an error unless a task is in a state.
+func inState(ctx context.Context, client *pawl.Client, id string, want pawltype.State) error {
+	t, err := client.Task(ctx, id)
+	if err == nil && t.State != want {
+		err = &pawltype.Error{Code: pawltype.ErrWrongState, State: t.State, Message: fmt.Sprintf("task %q is %s, not %s", id, t.State, want)}
+	}
+	return err
 }

@@ -27,7 +27,8 @@ func newPing(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ping", Short: "Check that a server answers and is ready", Args: cli.NoArgs,
 		Long: `Check that a server answers and is ready to serve, and print which node answered and how long that took,
-including the connection. The check needs no token, but only a valid one shows the name of the node.
+including the connection. The check needs no token, but only a caller
+with a valid token or a client certificate sees the name of the node.
 
 The exit status is 0 if the server is ready, and 1 if it is not, or has not answered within --timeout, so a
 container's health check can use the command.`,

@@ -716,6 +716,40 @@ func TestDiscardWaitsForTheArchive(t *testing.T) {
 	})
 }
 
+// A command for tasks in some states leaves a task in another one as it is, and does not archive it.
+func TestCommandForStates(t *testing.T) {
+	inWorld(t, func(w *world) {
+		for _, verb := range []TaskVerb{Retry, Discard} {
+			dead := w.deadLetter(task.Spec{Queue: "a"}, Failing{Action: FailDead})
+			for _, c := range []struct {
+				id     task.ID
+				state  task.State
+				states []task.State
+				want   error
+			}{
+				{w.enqueue(task.Spec{Queue: "b"})[0], task.Ready, []task.State{task.Dead}, task.ErrWrongState},
+				{dead, task.Dead, []task.State{task.Poisoned, task.Ready}, task.ErrWrongState},
+				{dead, task.Dead, []task.State{task.Poisoned, task.Dead}, nil},
+				{task.NewID(one, 1, 1), 0, []task.State{task.Dead}, task.ErrNotFound},
+			} {
+				before := len(w.archived("a"))
+				_, err := OperateTask.Call(context.Background(), w, TaskCommand{Verb: verb, OnTask: OnTask{ns, c.id}, States: c.states})
+				if !errors.Is(err, c.want) {
+					t.Errorf("%s of a task that is %s, for %v: %v, want %v", verb, c.state, c.states, err, c.want)
+				}
+				if c.want == nil || c.state == 0 {
+					continue
+				}
+				v, _, err := w.Task(context.Background(), ns, c.id, 0)
+				if w.must(err); v.Exec.State != c.state || len(w.archived("a")) != before {
+					t.Errorf("%s for %v of a task that is %s left it %s, with %d archived, %d before", verb, c.states, c.state,
+						v.Exec.State, len(w.archived("a")), before)
+				}
+			}
+		}
+	})
+}
+
 // Tasks that have not ended, or have ended otherwise, are not dead letters and are not archived when they are discarded.
 func TestOnlyDeadLettersAreArchived(t *testing.T) {
 	inWorld(t, func(w *world) {

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/actions"
@@ -27,7 +28,8 @@ type TaskCommand struct {
 	Verb TaskVerb
 	Authored
 	OnTask
-	Edit Edit // of Update
+	Edit   Edit         // of Update
+	States []task.State // if there are any, the task must be in one of these
 	// Message is the request id of the message by which another shard cancels the task with its group; zero: there is none.
 	Message task.ID
 }
@@ -55,7 +57,18 @@ var OperateTask = onReplica(verb.Rule{Name: "operate"}, func(ctx context.Context
 		}
 	}
 	do := inScope(ctx, q.within, func(round *engine.Round) (*View, error) {
-		if err := actions.OnTask(round, q.By, action, q.Namespace, q.ID, func() error { return fn(round) }); err != nil {
+		if err := actions.OnTask(round, q.By, action, q.Namespace, q.ID, func() error {
+			if len(q.States) > 0 {
+				x, err := round.Exec(q.Namespace, q.ID)
+				if err == nil {
+					err = q.checkState(x.State)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return fn(round)
+		}); err != nil {
 			return nil, err
 		}
 		return query.Show(round.State(), q.Namespace, q.ID)
@@ -75,6 +88,14 @@ var OperateTask = onReplica(verb.Rule{Name: "operate"}, func(ctx context.Context
 	out.View, out.At, err = withQueues(ctx, r, q.Namespace, []string{old.Queue}, do)
 	return out, err
 })
+
+// checkState refuses a task that is in none of the states, if there are any.
+func (c *TaskCommand) checkState(s task.State) error {
+	if len(c.States) > 0 && !slices.Contains(c.States, s) {
+		return task.WrongState(string(c.Verb), c.ID, s)
+	}
+	return nil
+}
 
 // act returns the name of the call in the audit log and the function that carries it out in a round. The function is
 // nil if the verb is unknown.
@@ -102,6 +123,9 @@ func (c *TaskCommand) act() (task.Action, func(*engine.Round) error) {
 // the task if it has not changed since.
 func (r *replica) archiveThenDiscard(ctx context.Context, c *TaskCommand) (func(*engine.Round) error, Stamp, error) {
 	v, at, err := r.b.Task(ctx, c.Namespace, c.ID, 0)
+	if err == nil {
+		err = c.checkState(v.Exec.State)
+	}
 	if err == nil && (v.Exec.State == task.Dead || v.Exec.State == task.Poisoned) {
 		err = r.b.archiveDead(c.Namespace, causeDiscard, []*View{v})
 	}

@@ -198,7 +198,7 @@ func (g *operatorService) SpreadQueue(ctx context.Context, r *pawlv1.SpreadQueue
 
 // RetryTask makes a failed task ready again.
 func (g *operatorService) RetryTask(ctx context.Context, r *pawlv1.RetryTaskRequest) (*pawlv1.RetryTaskResponse, error) {
-	t, err := g.operate(ctx, broker.Retry, "retry task", r.GetTaskId(), "")
+	t, err := g.operate(ctx, broker.Retry, "retry task", r.GetTaskId(), "", r.GetStates()...)
 	return &pawlv1.RetryTaskResponse{Task: t}, err
 }
 
@@ -210,7 +210,7 @@ func (g *operatorService) RunTaskNow(ctx context.Context, r *pawlv1.RunTaskNowRe
 
 // DiscardTask ends a waiting task, or discards a dead letter.
 func (g *operatorService) DiscardTask(ctx context.Context, r *pawlv1.DiscardTaskRequest) (*pawlv1.DiscardTaskResponse, error) {
-	t, err := g.operate(ctx, broker.Discard, "discard task", r.GetTaskId(), r.GetReason())
+	t, err := g.operate(ctx, broker.Discard, "discard task", r.GetTaskId(), r.GetReason(), r.GetStates()...)
 	return &pawlv1.DiscardTaskResponse{Task: t}, err
 }
 

@@ -184,8 +184,8 @@ func (g *sqsCore) purge(ctx context.Context, by task.Author, q queues.Queue) err
 	return g.eachTask(ctx, by, q, []task.State{task.Claimed}, broker.Cancel)
 }
 
-// eachTask ends the tasks of a queue that are in some states now, one after the other in each of its shards. They are few: those that
-// workers hold, and the dead letters of a queue whose redrive policy does not move them.
+// eachTask ends the tasks of a queue that are in some states now: those that workers hold, or the dead letters of a queue whose redrive
+// policy does not move them.
 func (g *sqsCore) eachTask(ctx context.Context, by task.Author, q queues.Queue, states []task.State, with broker.TaskVerb) error {
 	return g.parts.EachPart(ctx, q, func(ctx context.Context, shard uint32) error {
 		list := broker.TaskList{OnShard: callinfo.OnShard(ctx, shard), Filter: broker.Filter{Queue: q.Name, States: states},
@@ -195,11 +195,16 @@ func (g *sqsCore) eachTask(ctx context.Context, by task.Author, q queues.Queue, 
 			if err != nil {
 				return err
 			}
-			for _, v := range out.Page.Tasks {
-				_, err := g.taskCommands.runOnTask(ctx, by, with, v.ID)
-				if err != nil && !errors.Is(err, task.ErrNotFound) && !errors.Is(err, task.ErrWrongState) {
-					return err
+			tasks := out.Page.Tasks
+			errs := parallel.Each(len(tasks), func(i int) error {
+				_, err := g.taskCommands.runOnTask(ctx, by, with, tasks[i].ID)
+				if errors.Is(err, task.ErrNotFound) || errors.Is(err, task.ErrWrongState) {
+					return nil
 				}
+				return err
+			})
+			if err := parallel.FirstError(errs); err != nil {
+				return err
 			}
 			if list.Cursor = out.Page.Next; len(list.Cursor) == 0 {
 				return nil

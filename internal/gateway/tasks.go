@@ -69,16 +69,22 @@ type taskCommands struct {
 	log   *slog.Logger
 }
 
-// runOnTask runs a verb on one task.
-func (g taskCommands) runOnTask(ctx context.Context, by task.Author, verb broker.TaskVerb, id task.ID) (*broker.View, error) {
+// runOnTask runs a verb on one task, which must be in one of the states if there are any.
+func (g taskCommands) runOnTask(ctx context.Context, by task.Author, verb broker.TaskVerb, id task.ID, in ...task.State) (*broker.View,
+	error) {
 	out, err := broker.OperateTask.Call(ctx, g.verbs, broker.TaskCommand{Verb: verb, Authored: broker.Authored{By: by},
-		OnTask: broker.OnTask{Namespace: callinfo.Namespace(ctx), ID: id}})
+		OnTask: broker.OnTask{Namespace: callinfo.Namespace(ctx), ID: id}, States: in})
 	return out.View, err
 }
 
-// operate runs a verb on one task, and logs it if a reason is given.
-func (g taskCommands) operate(ctx context.Context, verb broker.TaskVerb, done, taskID, reason string) (*pawlv1.Task, error) {
+// operate runs a verb on one task, and logs it if a reason is given. The task must be in one of the states if there are any.
+func (g taskCommands) operate(ctx context.Context, verb broker.TaskVerb, done, taskID, reason string, in ...pawlv1.State) (*pawlv1.Task,
+	error) {
 	id, err := convert.IDOf("task_id", taskID)
+	if err != nil {
+		return nil, err
+	}
+	states, err := convert.StatesOf("states", in)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +93,7 @@ func (g taskCommands) operate(ctx context.Context, verb broker.TaskVerb, done, t
 		return nil, err
 	}
 	began := time.Now()
-	v, err := g.runOnTask(ctx, by, verb, id)
+	v, err := g.runOnTask(ctx, by, verb, id, states...)
 	if err != nil {
 		return nil, err
 	}

@@ -2587,6 +2587,7 @@ func (x *DeadGroup) GetTrend() []int64 {
 type RetryTaskRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
+	States        []State                `protobuf:"varint,2,rep,packed,name=states,proto3,enum=pawl.v1.State" json:"states,omitempty"` // none: any; else a task in another state is refused with wrong_state
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2626,6 +2627,13 @@ func (x *RetryTaskRequest) GetTaskId() string {
 		return x.TaskId
 	}
 	return ""
+}
+
+func (x *RetryTaskRequest) GetStates() []State {
+	if x != nil {
+		return x.States
+	}
+	return nil
 }
 
 type RetryTaskResponse struct {
@@ -2764,6 +2772,7 @@ type DiscardTaskRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	States        []State                `protobuf:"varint,3,rep,packed,name=states,proto3,enum=pawl.v1.State" json:"states,omitempty"` // none: any; else a task in another state is refused with wrong_state
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2810,6 +2819,13 @@ func (x *DiscardTaskRequest) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *DiscardTaskRequest) GetStates() []State {
+	if x != nil {
+		return x.States
+	}
+	return nil
 }
 
 type DiscardTaskResponse struct {
@@ -3247,18 +3263,20 @@ const file_pawl_v1_operator_proto_rawDesc = "" +
 	"\x06queues\x18\b \x01(\x05R\x06queues\x12\x14\n" +
 	"\x05queue\x18\t \x01(\tR\x05queue\x12\x14\n" +
 	"\x05trend\x18\n" +
-	" \x03(\x03R\x05trend\"+\n" +
+	" \x03(\x03R\x05trend\"S\n" +
 	"\x10RetryTaskRequest\x12\x17\n" +
-	"\atask_id\x18\x01 \x01(\tR\x06taskId\"6\n" +
+	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12&\n" +
+	"\x06states\x18\x02 \x03(\x0e2\x0e.pawl.v1.StateR\x06states\"6\n" +
 	"\x11RetryTaskResponse\x12!\n" +
 	"\x04task\x18\x01 \x01(\v2\r.pawl.v1.TaskR\x04task\",\n" +
 	"\x11RunTaskNowRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\"7\n" +
 	"\x12RunTaskNowResponse\x12!\n" +
-	"\x04task\x18\x01 \x01(\v2\r.pawl.v1.TaskR\x04task\"E\n" +
+	"\x04task\x18\x01 \x01(\v2\r.pawl.v1.TaskR\x04task\"m\n" +
 	"\x12DiscardTaskRequest\x12\x17\n" +
 	"\atask_id\x18\x01 \x01(\tR\x06taskId\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"8\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12&\n" +
+	"\x06states\x18\x03 \x03(\x0e2\x0e.pawl.v1.StateR\x06states\"8\n" +
 	"\x13DiscardTaskResponse\x12!\n" +
 	"\x04task\x18\x01 \x01(\v2\r.pawl.v1.TaskR\x04task\"\x12\n" +
 	"\x10GetServerRequest\"\xba\x01\n" +
@@ -3396,8 +3414,9 @@ var file_pawl_v1_operator_proto_goTypes = []any{
 	(*Filter)(nil),                // 58: pawl.v1.Filter
 	(*Task)(nil),                  // 59: pawl.v1.Task
 	(*Searched)(nil),              // 60: pawl.v1.Searched
-	(*ExplainQueueRequest)(nil),   // 61: pawl.v1.ExplainQueueRequest
-	(*ExplainQueueResponse)(nil),  // 62: pawl.v1.ExplainQueueResponse
+	(State)(0),                    // 61: pawl.v1.State
+	(*ExplainQueueRequest)(nil),   // 62: pawl.v1.ExplainQueueRequest
+	(*ExplainQueueResponse)(nil),  // 63: pawl.v1.ExplainQueueResponse
 }
 var file_pawl_v1_operator_proto_depIdxs = []int32{
 	7,  // 0: pawl.v1.QueueSettings.weights:type_name -> pawl.v1.PriorityWeights
@@ -3458,52 +3477,54 @@ var file_pawl_v1_operator_proto_depIdxs = []int32{
 	57, // 55: pawl.v1.GroupDeadResponse.missing:type_name -> pawl.v1.Missing
 	52, // 56: pawl.v1.DeadGroup.first_at:type_name -> google.protobuf.Timestamp
 	52, // 57: pawl.v1.DeadGroup.last_at:type_name -> google.protobuf.Timestamp
-	59, // 58: pawl.v1.RetryTaskResponse.task:type_name -> pawl.v1.Task
-	59, // 59: pawl.v1.RunTaskNowResponse.task:type_name -> pawl.v1.Task
-	59, // 60: pawl.v1.DiscardTaskResponse.task:type_name -> pawl.v1.Task
-	52, // 61: pawl.v1.GetServerResponse.now:type_name -> google.protobuf.Timestamp
-	46, // 62: pawl.v1.GetServerResponse.shards:type_name -> pawl.v1.ShardInfo
-	5,  // 63: pawl.v1.QueueSettings.KeysEntry.value:type_name -> pawl.v1.KeyRules
-	51, // 64: pawl.v1.QueueSettings.BreakersEntry.value:type_name -> pawl.v1.Breaker
-	13, // 65: pawl.v1.OperatorService.ListQueues:input_type -> pawl.v1.ListQueuesRequest
-	15, // 66: pawl.v1.OperatorService.GetQueue:input_type -> pawl.v1.GetQueueRequest
-	17, // 67: pawl.v1.OperatorService.PutQueue:input_type -> pawl.v1.PutQueueRequest
-	19, // 68: pawl.v1.OperatorService.DeleteQueue:input_type -> pawl.v1.DeleteQueueRequest
-	21, // 69: pawl.v1.OperatorService.PauseQueue:input_type -> pawl.v1.PauseQueueRequest
-	23, // 70: pawl.v1.OperatorService.ResumeQueue:input_type -> pawl.v1.ResumeQueueRequest
-	27, // 71: pawl.v1.OperatorService.SpreadQueue:input_type -> pawl.v1.SpreadQueueRequest
-	25, // 72: pawl.v1.OperatorService.CloseBreaker:input_type -> pawl.v1.CloseBreakerRequest
-	29, // 73: pawl.v1.OperatorService.PurgeQueue:input_type -> pawl.v1.PurgeQueueRequest
-	61, // 74: pawl.v1.OperatorService.ExplainQueue:input_type -> pawl.v1.ExplainQueueRequest
-	31, // 75: pawl.v1.OperatorService.ListDead:input_type -> pawl.v1.ListDeadRequest
-	33, // 76: pawl.v1.OperatorService.ListPoisoned:input_type -> pawl.v1.ListPoisonedRequest
-	35, // 77: pawl.v1.OperatorService.GroupDead:input_type -> pawl.v1.GroupDeadRequest
-	38, // 78: pawl.v1.OperatorService.RetryTask:input_type -> pawl.v1.RetryTaskRequest
-	40, // 79: pawl.v1.OperatorService.RunTaskNow:input_type -> pawl.v1.RunTaskNowRequest
-	42, // 80: pawl.v1.OperatorService.DiscardTask:input_type -> pawl.v1.DiscardTaskRequest
-	44, // 81: pawl.v1.OperatorService.GetServer:input_type -> pawl.v1.GetServerRequest
-	14, // 82: pawl.v1.OperatorService.ListQueues:output_type -> pawl.v1.ListQueuesResponse
-	16, // 83: pawl.v1.OperatorService.GetQueue:output_type -> pawl.v1.GetQueueResponse
-	18, // 84: pawl.v1.OperatorService.PutQueue:output_type -> pawl.v1.PutQueueResponse
-	20, // 85: pawl.v1.OperatorService.DeleteQueue:output_type -> pawl.v1.DeleteQueueResponse
-	22, // 86: pawl.v1.OperatorService.PauseQueue:output_type -> pawl.v1.PauseQueueResponse
-	24, // 87: pawl.v1.OperatorService.ResumeQueue:output_type -> pawl.v1.ResumeQueueResponse
-	28, // 88: pawl.v1.OperatorService.SpreadQueue:output_type -> pawl.v1.SpreadQueueResponse
-	26, // 89: pawl.v1.OperatorService.CloseBreaker:output_type -> pawl.v1.CloseBreakerResponse
-	30, // 90: pawl.v1.OperatorService.PurgeQueue:output_type -> pawl.v1.PurgeQueueResponse
-	62, // 91: pawl.v1.OperatorService.ExplainQueue:output_type -> pawl.v1.ExplainQueueResponse
-	32, // 92: pawl.v1.OperatorService.ListDead:output_type -> pawl.v1.ListDeadResponse
-	34, // 93: pawl.v1.OperatorService.ListPoisoned:output_type -> pawl.v1.ListPoisonedResponse
-	36, // 94: pawl.v1.OperatorService.GroupDead:output_type -> pawl.v1.GroupDeadResponse
-	39, // 95: pawl.v1.OperatorService.RetryTask:output_type -> pawl.v1.RetryTaskResponse
-	41, // 96: pawl.v1.OperatorService.RunTaskNow:output_type -> pawl.v1.RunTaskNowResponse
-	43, // 97: pawl.v1.OperatorService.DiscardTask:output_type -> pawl.v1.DiscardTaskResponse
-	45, // 98: pawl.v1.OperatorService.GetServer:output_type -> pawl.v1.GetServerResponse
-	82, // [82:99] is the sub-list for method output_type
-	65, // [65:82] is the sub-list for method input_type
-	65, // [65:65] is the sub-list for extension type_name
-	65, // [65:65] is the sub-list for extension extendee
-	0,  // [0:65] is the sub-list for field type_name
+	61, // 58: pawl.v1.RetryTaskRequest.states:type_name -> pawl.v1.State
+	59, // 59: pawl.v1.RetryTaskResponse.task:type_name -> pawl.v1.Task
+	59, // 60: pawl.v1.RunTaskNowResponse.task:type_name -> pawl.v1.Task
+	61, // 61: pawl.v1.DiscardTaskRequest.states:type_name -> pawl.v1.State
+	59, // 62: pawl.v1.DiscardTaskResponse.task:type_name -> pawl.v1.Task
+	52, // 63: pawl.v1.GetServerResponse.now:type_name -> google.protobuf.Timestamp
+	46, // 64: pawl.v1.GetServerResponse.shards:type_name -> pawl.v1.ShardInfo
+	5,  // 65: pawl.v1.QueueSettings.KeysEntry.value:type_name -> pawl.v1.KeyRules
+	51, // 66: pawl.v1.QueueSettings.BreakersEntry.value:type_name -> pawl.v1.Breaker
+	13, // 67: pawl.v1.OperatorService.ListQueues:input_type -> pawl.v1.ListQueuesRequest
+	15, // 68: pawl.v1.OperatorService.GetQueue:input_type -> pawl.v1.GetQueueRequest
+	17, // 69: pawl.v1.OperatorService.PutQueue:input_type -> pawl.v1.PutQueueRequest
+	19, // 70: pawl.v1.OperatorService.DeleteQueue:input_type -> pawl.v1.DeleteQueueRequest
+	21, // 71: pawl.v1.OperatorService.PauseQueue:input_type -> pawl.v1.PauseQueueRequest
+	23, // 72: pawl.v1.OperatorService.ResumeQueue:input_type -> pawl.v1.ResumeQueueRequest
+	27, // 73: pawl.v1.OperatorService.SpreadQueue:input_type -> pawl.v1.SpreadQueueRequest
+	25, // 74: pawl.v1.OperatorService.CloseBreaker:input_type -> pawl.v1.CloseBreakerRequest
+	29, // 75: pawl.v1.OperatorService.PurgeQueue:input_type -> pawl.v1.PurgeQueueRequest
+	62, // 76: pawl.v1.OperatorService.ExplainQueue:input_type -> pawl.v1.ExplainQueueRequest
+	31, // 77: pawl.v1.OperatorService.ListDead:input_type -> pawl.v1.ListDeadRequest
+	33, // 78: pawl.v1.OperatorService.ListPoisoned:input_type -> pawl.v1.ListPoisonedRequest
+	35, // 79: pawl.v1.OperatorService.GroupDead:input_type -> pawl.v1.GroupDeadRequest
+	38, // 80: pawl.v1.OperatorService.RetryTask:input_type -> pawl.v1.RetryTaskRequest
+	40, // 81: pawl.v1.OperatorService.RunTaskNow:input_type -> pawl.v1.RunTaskNowRequest
+	42, // 82: pawl.v1.OperatorService.DiscardTask:input_type -> pawl.v1.DiscardTaskRequest
+	44, // 83: pawl.v1.OperatorService.GetServer:input_type -> pawl.v1.GetServerRequest
+	14, // 84: pawl.v1.OperatorService.ListQueues:output_type -> pawl.v1.ListQueuesResponse
+	16, // 85: pawl.v1.OperatorService.GetQueue:output_type -> pawl.v1.GetQueueResponse
+	18, // 86: pawl.v1.OperatorService.PutQueue:output_type -> pawl.v1.PutQueueResponse
+	20, // 87: pawl.v1.OperatorService.DeleteQueue:output_type -> pawl.v1.DeleteQueueResponse
+	22, // 88: pawl.v1.OperatorService.PauseQueue:output_type -> pawl.v1.PauseQueueResponse
+	24, // 89: pawl.v1.OperatorService.ResumeQueue:output_type -> pawl.v1.ResumeQueueResponse
+	28, // 90: pawl.v1.OperatorService.SpreadQueue:output_type -> pawl.v1.SpreadQueueResponse
+	26, // 91: pawl.v1.OperatorService.CloseBreaker:output_type -> pawl.v1.CloseBreakerResponse
+	30, // 92: pawl.v1.OperatorService.PurgeQueue:output_type -> pawl.v1.PurgeQueueResponse
+	63, // 93: pawl.v1.OperatorService.ExplainQueue:output_type -> pawl.v1.ExplainQueueResponse
+	32, // 94: pawl.v1.OperatorService.ListDead:output_type -> pawl.v1.ListDeadResponse
+	34, // 95: pawl.v1.OperatorService.ListPoisoned:output_type -> pawl.v1.ListPoisonedResponse
+	36, // 96: pawl.v1.OperatorService.GroupDead:output_type -> pawl.v1.GroupDeadResponse
+	39, // 97: pawl.v1.OperatorService.RetryTask:output_type -> pawl.v1.RetryTaskResponse
+	41, // 98: pawl.v1.OperatorService.RunTaskNow:output_type -> pawl.v1.RunTaskNowResponse
+	43, // 99: pawl.v1.OperatorService.DiscardTask:output_type -> pawl.v1.DiscardTaskResponse
+	45, // 100: pawl.v1.OperatorService.GetServer:output_type -> pawl.v1.GetServerResponse
+	84, // [84:101] is the sub-list for method output_type
+	67, // [67:84] is the sub-list for method input_type
+	67, // [67:67] is the sub-list for extension type_name
+	67, // [67:67] is the sub-list for extension extendee
+	0,  // [0:67] is the sub-list for field type_name
 }
 
 func init() { file_pawl_v1_operator_proto_init() }

@@ -106,9 +106,9 @@ export class Tasks extends Calls {
     return read<Explanation>(ExplainTaskResponseSchema, answer);
   }
 
-  /** Runs a task again that has ended without success. */
-  async retry(id: string): Promise<TaskInfo> {
-    const answer = await this.call(OperatorService.method.retryTask, { taskId: id }, { repeat: false });
+  /** Runs a task again that has ended without success. states: a task in another one is refused. */
+  async retry(id: string, options: { states?: State[] } = {}): Promise<TaskInfo> {
+    const answer = await this.call(OperatorService.method.retryTask, { taskId: id, ...options }, { repeat: false });
     return taskInfo(answer.task);
   }
 
@@ -118,9 +118,9 @@ export class Tasks extends Calls {
     return taskInfo(answer.task);
   }
 
-  /** Discards a waiting task or a dead letter. */
-  async discard(id: string, reason = ""): Promise<TaskInfo> {
-    const answer = await this.call(OperatorService.method.discardTask, { taskId: id, reason }, { repeat: false });
+  /** Discards a waiting task or a dead letter. states: a task in another one is refused. */
+  async discard(id: string, reason = "", options: { states?: State[] } = {}): Promise<TaskInfo> {
+    const answer = await this.call(OperatorService.method.discardTask, { taskId: id, reason, ...options }, { repeat: false });
     return taskInfo(answer.task);
   }
 }

@@ -40,14 +40,8 @@ func FilterOf(p *pawlv1.Filter, l task.Limits) (f broker.Filter, err error) {
 	if f.Operation, err = OptionalID("operation", p.GetOperation()); err != nil {
 		return f, err
 	}
-	if len(p.GetStates()) > len(task.States) {
-		return f, task.Invalid("state", "%d states, at most %d are allowed", len(p.GetStates()), len(task.States))
-	}
-	for _, s := range p.GetStates() {
-		if s < pawlv1.State_STATE_SCHEDULED || s > pawlv1.State_STATE_CANCELLED {
-			return f, task.Invalid("state", "%d is not a state", s)
-		}
-		f.States = append(f.States, task.State(s))
+	if f.States, err = StatesOf("state", p.GetStates()); err != nil {
+		return f, err
 	}
 	for _, c := range p.GetPayload() {
 		f.Payload = append(f.Payload, broker.PayloadField{Path: c.GetPath(), Value: c.GetValue()})
@@ -77,4 +71,18 @@ func MomentOf(field string, t *timestamppb.Timestamp) (broker.Time, error) {
 		return 0, task.Invalid(field, "%s is not between the years 1970 and 9999", at.Format(time.RFC3339))
 	}
 	return max(broker.TimeOf(at), 1), nil
+}
+
+// StatesOf returns the states in a field.
+func StatesOf(field string, p []pawlv1.State) (states []task.State, err error) {
+	if len(p) > len(task.States) {
+		return nil, task.Invalid(field, "%d states, at most %d are allowed", len(p), len(task.States))
+	}
+	for _, s := range p {
+		if s < pawlv1.State_STATE_SCHEDULED || s > pawlv1.State_STATE_CANCELLED {
+			return nil, task.Invalid(field, "%d is not a state", s)
+		}
+		states = append(states, task.State(s))
+	}
+	return states, nil
 }

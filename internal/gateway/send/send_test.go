@@ -99,6 +99,7 @@ func TestReadsEndWithoutMemory(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			others := other.Size() // until it is released
 			time.AfterFunc(time.Second, other.Release)
 			ctx, a := m.Begin(t.Context())
 			ctx, _ = callinfo.Begin(ctx, task.InterfaceGRPC, "test")
@@ -109,7 +110,7 @@ func TestReadsEndWithoutMemory(t *testing.T) {
 				n := 1
 				late = task.RoomOf(ctx)
 				for room := late(step); room && n < c.reads; {
-					if now, _, _ := m.InUse(); calls == 1 && now != other.Size()+int64(n*step*copiesOfGRPC) {
+					if now, _, _ := m.InUse(); calls == 1 && now != others+int64(n*step*copiesOfGRPC) {
 						t.Errorf("%s: %d bytes are in use when %d were read", c.what, now, n*step)
 					}
 					if room = late(step); room {

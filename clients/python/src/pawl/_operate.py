@@ -130,9 +130,9 @@ def explain(caller: _rpc.Caller, id: str) -> _rpc.Op[Explanation]:
     return _messages.read(Explanation, got)
 
 
-def retry_task(caller: _rpc.Caller, id: str) -> _rpc.Op[TaskInfo]:
+def retry_task(caller: _rpc.Caller, id: str, states: Sequence[str]) -> _rpc.Op[TaskInfo]:
     """Makes the call RetryTask."""
-    request = _messages.request(operator_pb2.RetryTaskRequest, {"task_id": id})
+    request = _messages.request(operator_pb2.RetryTaskRequest, {"task_id": id, "states": states})
     got = yield from caller.call(_RETRY_TASK, request, repeat=False)
     return task_info(got.task)
 
@@ -144,9 +144,9 @@ def run_now(caller: _rpc.Caller, id: str) -> _rpc.Op[TaskInfo]:
     return task_info(got.task)
 
 
-def discard_task(caller: _rpc.Caller, id: str, reason: str) -> _rpc.Op[TaskInfo]:
+def discard_task(caller: _rpc.Caller, id: str, reason: str, states: Sequence[str]) -> _rpc.Op[TaskInfo]:
     """Makes the call DiscardTask."""
-    request = _messages.request(operator_pb2.DiscardTaskRequest, {"task_id": id, "reason": reason})
+    request = _messages.request(operator_pb2.DiscardTaskRequest, {"task_id": id, "reason": reason, "states": states})
     got = yield from caller.call(_DISCARD_TASK, request, repeat=False)
     return task_info(got.task)
 
@@ -346,13 +346,13 @@ class Tasks(_Calls):
         """Async version of explain."""
         return await self._caller.arun(explain(self._caller, id))
 
-    def retry(self, id: str) -> TaskInfo:
-        """Runs a task again that has ended without success."""
-        return self._caller.run(retry_task(self._caller, id))
+    def retry(self, id: str, *, states: Sequence[str] = ()) -> TaskInfo:
+        """Runs a task again that has ended without success. states: a task in another one is refused."""
+        return self._caller.run(retry_task(self._caller, id, states))
 
-    async def aretry(self, id: str) -> TaskInfo:
+    async def aretry(self, id: str, *, states: Sequence[str] = ()) -> TaskInfo:
         """Async version of retry."""
-        return await self._caller.arun(retry_task(self._caller, id))
+        return await self._caller.arun(retry_task(self._caller, id, states))
 
     def run_now(self, id: str) -> TaskInfo:
         """Runs a scheduled or retrying task now."""
@@ -362,13 +362,13 @@ class Tasks(_Calls):
         """Async version of run_now."""
         return await self._caller.arun(run_now(self._caller, id))
 
-    def discard(self, id: str, reason: str = "") -> TaskInfo:
-        """Discards a waiting task or a dead letter."""
-        return self._caller.run(discard_task(self._caller, id, reason))
+    def discard(self, id: str, reason: str = "", *, states: Sequence[str] = ()) -> TaskInfo:
+        """Discards a waiting task or a dead letter. states: a task in another one is refused."""
+        return self._caller.run(discard_task(self._caller, id, reason, states))
 
-    async def adiscard(self, id: str, reason: str = "") -> TaskInfo:
+    async def adiscard(self, id: str, reason: str = "", *, states: Sequence[str] = ()) -> TaskInfo:
         """Async version of discard."""
-        return await self._caller.arun(discard_task(self._caller, id, reason))
+        return await self._caller.arun(discard_task(self._caller, id, reason, states))
 
 
 class Operations(_Calls):

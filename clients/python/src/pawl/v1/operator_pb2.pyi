@@ -1109,12 +1109,18 @@ global___DeadGroup = DeadGroup
 class RetryTaskRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TASK_ID_FIELD_NUMBER: builtins.int
+    STATES_FIELD_NUMBER: builtins.int
     task_id: typing.Text
+    @property
+    def states(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[pawl.v1.task_pb2.State.ValueType]:
+        """none: any; else a task in another state is refused with wrong_state"""
+        pass
     def __init__(self,
         *,
         task_id: typing.Text = ...,
+        states: typing.Optional[typing.Iterable[pawl.v1.task_pb2.State.ValueType]] = ...,
         ) -> None: ...
-    def ClearField(self, field_name: typing_extensions.Literal["task_id",b"task_id"]) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["states",b"states","task_id",b"task_id"]) -> None: ...
 global___RetryTaskRequest = RetryTaskRequest
 
 class RetryTaskResponse(google.protobuf.message.Message):
@@ -1158,14 +1164,20 @@ class DiscardTaskRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TASK_ID_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
+    STATES_FIELD_NUMBER: builtins.int
     task_id: typing.Text
     reason: typing.Text
+    @property
+    def states(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[pawl.v1.task_pb2.State.ValueType]:
+        """none: any; else a task in another state is refused with wrong_state"""
+        pass
     def __init__(self,
         *,
         task_id: typing.Text = ...,
         reason: typing.Text = ...,
+        states: typing.Optional[typing.Iterable[pawl.v1.task_pb2.State.ValueType]] = ...,
         ) -> None: ...
-    def ClearField(self, field_name: typing_extensions.Literal["reason",b"reason","task_id",b"task_id"]) -> None: ...
+    def ClearField(self, field_name: typing_extensions.Literal["reason",b"reason","states",b"states","task_id",b"task_id"]) -> None: ...
 global___DiscardTaskRequest = DiscardTaskRequest
 
 class DiscardTaskResponse(google.protobuf.message.Message):
