@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -249,7 +249,8 @@ func TestTasksWithStates(t *testing.T) {
 	if want := [][]pawlv1.State{both, both, nil, nil}; !reflect.DeepEqual(got, want) {
 		t.Errorf("the states asked for are %v, want %v", got, want)
 	}
-	if _, err := tasks.WithStates("lost").Discard(t.Context(), "a", ""); !errors.Is(err, pawltype.ErrInvalidArgument) || len(s.taken()) > 0 {
+	if _, err := tasks.WithStates("lost").Discard(t.Context(), "a", ""); !errors.Is(err, pawltype.ErrInvalidArgument) ||
+		len(s.taken()) > 0 {
 		t.Errorf("Discard of a task in a state that does not exist: %v, want it refused before it is sent", err)
 	}
 }

@@ -303,7 +303,8 @@ func (a *app) eachDead(ctx context.Context, client *pawl.Client, v deadVerb, arg
 func inState(ctx context.Context, client *pawl.Client, id string, want pawltype.State) error {
 	t, err := client.Task(ctx, id)
 	if err == nil && t.State != want {
-		err = &pawltype.Error{Code: pawltype.ErrWrongState, State: t.State, Message: fmt.Sprintf("task %q is %s, not %s", id, t.State, want)}
+		err = &pawltype.Error{Code: pawltype.ErrWrongState, State: t.State, Message: fmt.Sprintf("task %q is %s, not %s",
+			id, t.State, want)}
 	}
 	return err
 }
