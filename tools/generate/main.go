@@ -1,6 +1,6 @@
 // Program generate writes what the SDKs have from the contract: the operators' calls in Python and TypeScript, from the
-// list in calls.go, and the data types of package admin with their converters, from the list in types.go. It knows
-// names and signatures. How a call is sent, and how messages become objects in Python and TypeScript, is in the SDKs.
+// list in calls.go, their data types, from the list in data.go, and the data types of package admin with their
+// converters, from the list in types.go. How a call is sent is in the SDKs.
 //
 //	go run ./tools/generate
 package main
@@ -30,6 +30,9 @@ func generated() map[string][]byte {
 	files := golang()
 	files["clients/python/src/pawl/_operate.py"] = python()
 	files["clients/typescript/src/operate.ts"] = typescript()
+	docs := readComments()
+	files["clients/python/src/pawl/_data.py"] = pythonData(docs)
+	files["clients/typescript/src/data.ts"] = typescriptData(docs)
 	return files
 }
 
@@ -50,9 +53,18 @@ func (c *call) method() protoreflect.MethodDescriptor {
 
 // find returns what has a name in the contract.
 func find(name string) protoreflect.Descriptor {
+	d := lookUp(name)
+	if d == nil {
+		panic(name + " is not in the contract")
+	}
+	return d
+}
+
+// lookUp returns what has a name in the contract, or nil.
+func lookUp(name string) protoreflect.Descriptor {
 	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName("pawl.v1." + name))
 	if err != nil {
-		panic(fmt.Sprintf("%s: %v", name, err))
+		return nil
 	}
 	return d
 }

@@ -18,9 +18,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 from pawl import _messages, _rpc
 from pawl._convert import Seconds
-from pawl._operated import DeadGroup, Explanation, Filter, Operation, OperationPreview, OperationSpec
-from pawl._operated import Queue, QueueSettings, Stats, WorkerInfo
-from pawl.models import TaskInfo, task_info
+from pawl._data import DeadGroup, Explanation, Filter, Operation, OperationPreview, OperationSpec
+from pawl._data import Queue, QueueSettings, Stats, TaskInfo, WorkerInfo, task_info
 from pawl.v1 import explain_pb2, operation_pb2, operator_pb2, producer_pb2, stats_pb2, worker_registry_pb2
 
 `

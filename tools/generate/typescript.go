@@ -18,12 +18,12 @@ import { create } from "@bufbuild/protobuf";
 
 import { Calls } from "./calls.js";
 import { milliseconds, type Duration } from "./convert.js";
+import { taskInfo, type TaskInfo } from "./data.js";
+import type { DeadGroup, Explanation, Filter, Operation, OperationPreview, OperationSpec } from "./data.js";
+import type { PausedSubset, Queue, QueueSettings, State, Stats, WorkerInfo } from "./data.js";
 `
 
 const typescriptTypes = `import { read, write } from "./messages.js";
-import { taskInfo, type TaskInfo } from "./models.js";
-import type { DeadGroup, Explanation, Filter, Operation, OperationPreview, OperationSpec } from "./operated.js";
-import type { PausedSubset, Queue, QueueSettings, Stats, WorkerInfo } from "./operated.js";
 import { pages } from "./rpc.js";
 `
 

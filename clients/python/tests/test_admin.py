@@ -133,9 +133,9 @@ def test_calls_that_a_retry_would_not_repeat_are_not_retried(again: bool) -> Non
             calls += [
                 _operate.purge(app._caller, "q", ""),
                 _operate.delete_queue(app._caller, "q"),
-                _operate.retry_task(app._caller, "id"),
+                _operate.retry_task(app._caller, "id", ()),
                 _operate.run_now(app._caller, "id"),
-                _operate.discard_task(app._caller, "id", ""),
+                _operate.discard_task(app._caller, "id", "", ()),
             ]
         for call in calls:
             tries = 0

@@ -11,7 +11,7 @@ import { invalid } from "./errors.js";
 import { ProgressSchema } from "./gen/pawl/v1/task_pb.js";
 import type { ClaimedTask } from "./gen/pawl/v1/worker_pb.js";
 import { Kept } from "./kept.js";
-import { parent, priorities, type Parent, type Priority } from "./models.js";
+import { parent, priorityWords, type Parent, type Priority } from "./data.js";
 import { Poison } from "./outcome.js";
 import { once, save, step } from "./steps.js";
 
@@ -64,7 +64,7 @@ export class Claim {
     this.queue = p.queue;
     this.payload = p.payload;
     this.contentType = p.contentType;
-    this.priority = priorities.word(p.priority);
+    this.priority = priorityWords.word(p.priority);
     this.attempt = p.attempt;
     this.maxAttempts = p.maxAttempts;
     this.token = p.claimToken;

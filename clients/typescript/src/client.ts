@@ -3,10 +3,11 @@
 import { Admin } from "./admin.js";
 import { Connection, type ConnectionOptions, type TLS } from "./connection.js";
 import { known, milliseconds, show, type Duration } from "./convert.js";
+import type { PawlEvent } from "./data.js";
 import { Encryption } from "./encrypt.js";
 import { enqueue, enqueueMany } from "./enqueue.js";
 import { inside, invalid } from "./errors.js";
-import { watchEvents, type EventFilter, type PawlEvent } from "./events.js";
+import { watchEvents, type EventFilter } from "./events.js";
 import { createGroup, Group, type GroupOptions } from "./group.js";
 import type { Keyring } from "./keyring.js";
 import type { TaskOptions } from "./options.js";

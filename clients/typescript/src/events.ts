@@ -3,11 +3,11 @@
 import { create, fromBinary, toBinary, type MessageInitShape } from "@bufbuild/protobuf";
 import type { ClientReadableStream, ServiceError } from "@grpc/grpc-js";
 
-import { string, timeOf } from "./convert.js";
+import { string } from "./convert.js";
+import { pawlEvent, type PawlEvent } from "./data.js";
 import { ClientClosedError, UnavailableError } from "./errors.js";
 import { EventService, WatchEventsRequestSchema, WatchEventsResponseSchema } from "./gen/pawl/v1/event_pb.js";
-import type { Event as EventMessage, WatchEventsRequest, WatchEventsResponse } from "./gen/pawl/v1/event_pb.js";
-import { states, type State } from "./models.js";
+import type { WatchEventsRequest, WatchEventsResponse } from "./gen/pawl/v1/event_pb.js";
 import { backoff, listen, pathOf, type Caller } from "./rpc.js";
 
 const firstPause = 50;
@@ -27,33 +27,6 @@ export interface EventFilter {
   signal?: AbortSignal;
 }
 
-/** Something that happened. Fields that don't apply to the kind are empty. Events carry no payloads: use client.ref(taskId).info(). */
-export interface PawlEvent {
-  /** Such as task.dead; reset: earlier events of the shard may be missing, read the state again. */
-  readonly kind: string;
-  readonly time: Date | undefined;
-  readonly queue: string;
-  /** Of the task or breaker, or the type that was paused or resumed. */
-  readonly type: string;
-  /** The key that was paused or resumed. */
-  readonly key: string;
-  readonly taskId: string;
-  /** The task's new state. */
-  readonly state: State | "";
-  readonly attempt: number;
-  readonly worker: string;
-  readonly reason: string;
-  /** Of the failed attempt, up to 256 bytes. */
-  readonly error: string;
-  /** Of the schedule. */
-  readonly name: string;
-  readonly operationId: string;
-  /** Ticks that a schedule missed. */
-  readonly count: number;
-  /** The position after this event. */
-  readonly cursor: string;
-}
-
 /**
  * Iterates over events as they happen, until the loop ends or the signal is aborted. A stream that breaks is reopened after the last event.
  * Refusals are thrown.
@@ -66,7 +39,7 @@ export async function* watchEvents(caller: Caller, filter: EventFilter): AsyncGe
       for await (const frame of stream(caller, { ...requestOf(filter), cursor }, signal)) {
         attempt = 0;
         for (const event of frame.events) {
-          yield eventOf(event);
+          yield pawlEvent(event);
           cursor = event.cursor || cursor;
         }
         cursor = frame.cursor || cursor;
@@ -116,10 +89,4 @@ function requestOf(filter: EventFilter): { queue?: string; type?: string; taskId
     ...(filter.taskId !== undefined && { taskId: string("task_id", filter.taskId) }),
     kinds: (filter.kinds ?? []).map((kind) => string("kinds", kind)),
   };
-}
-
-function eventOf(p: EventMessage): PawlEvent {
-  const { kind, queue, type, key, taskId, attempt, worker, reason, error, name, operationId, cursor } = p;
-  const out = { kind, queue, type, key, taskId, attempt, worker, reason, error, name, operationId, cursor };
-  return { ...out, time: timeOf(p.time), state: states.word(p.state), count: Number(p.count) };
 }

@@ -4,20 +4,15 @@ import { randomUUID } from "node:crypto";
 
 import { create } from "@bufbuild/protobuf";
 
-import { decodeAs, duration, known, milliseconds, string, timeOf, Words, type Duration } from "./convert.js";
+import { decodeAs, duration, known, milliseconds, string, type Duration } from "./convert.js";
+import { groupInfo, groupMember, type GroupInfo, type GroupMember } from "./data.js";
 import { named, traced } from "./enqueue.js";
 import { BatchError, errorOf, inside, PawlError, TimeoutError } from "./errors.js";
-import { CreateGroupRequestSchema, GroupService, GroupState as GroupStateEnum } from "./gen/pawl/v1/group_pb.js";
-import type { Group as GroupMessage, GroupCounts as CountsMessage, GroupMember as MemberMessage } from "./gen/pawl/v1/group_pb.js";
+import { CreateGroupRequestSchema, GroupService } from "./gen/pawl/v1/group_pb.js";
 import type { EnqueueResult } from "./gen/pawl/v1/producer_pb.js";
-import { follower, states, type Follower, type State } from "./models.js";
 import { checkWait, refOf, waitSlack, type Ref, type WaitOptions } from "./ref.js";
 import { backoff, pages, type Caller } from "./rpc.js";
 import { specOf, type Call } from "./task.js";
-
-export type GroupState = "running" | "complete" | "cancelled";
-
-const groupStates = new Words<GroupState>(GroupStateEnum);
 
 /** A Ref, or the error if a queue refused the task, or undefined if it is on its way to its queue. */
 export type Made = Ref | PawlError | undefined;
@@ -52,54 +47,6 @@ const groupNames = {
   retention: 0,
   requestId: 0,
 } satisfies Record<keyof GroupOptions, 0>;
-
-/** The number of members of a group by state. */
-export interface GroupCounts {
-  readonly members: number;
-  /** Members that have not ended. */
-  readonly pending: number;
-  readonly succeeded: number;
-  readonly dead: number;
-  readonly poisoned: number;
-  readonly discarded: number;
-  readonly cancelled: number;
-  /** Members that their queues refused. */
-  readonly refused: number;
-}
-
-/** What the broker knows about a group. Times are undefined if they have not been reached or never will be. */
-export interface GroupInfo {
-  readonly id: string;
-  readonly name: string;
-  readonly state: GroupState | "";
-  /** The group can't be complete until it is closed. */
-  readonly open: boolean;
-  readonly counts: GroupCounts;
-  readonly createdAt: Date | undefined;
-  /** When it became complete; if cancelled, when all members had ended. */
-  readonly endedAt: Date | undefined;
-  readonly keptUntil: Date | undefined;
-  readonly onComplete: Follower | undefined;
-  readonly onSuccess: Follower | undefined;
-  readonly onDeath: Follower | undefined;
-}
-
-/** A member of a group, as recorded by the group. */
-export interface GroupMember {
-  /** "" while it is on its way to its queue, or if it was refused. */
-  readonly taskId: string;
-  readonly type: string;
-  readonly queue: string;
-  /** Its end state; "" until it has ended. */
-  readonly state: State | "";
-  /** Why its queue refused it: an error code, or duplicate. */
-  readonly refused: string;
-  /** Up to 16 KiB. */
-  readonly result: Uint8Array;
-  readonly resultContentType: string;
-  /** It is larger, or the group already keeps 64 MiB of results: read it from the task. */
-  readonly resultOmitted: boolean;
-}
 
 /** Decodes the result of a member from JSON. Returns undefined if it has none; SyntaxError if it is something else. */
 export function decodeMemberResult(member: GroupMember): unknown {
@@ -177,7 +124,7 @@ export class Group {
   members(): AsyncGenerator<GroupMember, void, undefined> {
     return pages(async (cursor) => {
       const answer = await this.#caller.call(GroupService.method.listGroupMembers, { groupId: this.id, cursor });
-      return { items: answer.items.map(memberOf), next: answer.nextCursor };
+      return { items: answer.items.map(groupMember), next: answer.nextCursor };
     });
   }
 }
@@ -209,39 +156,4 @@ export async function createGroup(caller: Caller, calls: Iterable<Call>, options
 function madeOf(caller: Caller, p: EnqueueResult): Made {
   if (p.error) return errorOf(p.error);
   return p.task?.taskId ? refOf(caller, p.task) : undefined;
-}
-
-function groupInfo(p: GroupMessage | undefined): GroupInfo {
-  if (!p) throw new TypeError("the broker answered without a group");
-  return {
-    id: p.groupId,
-    name: p.name,
-    state: groupStates.word(p.state),
-    open: p.open,
-    counts: countsOf(p.counts),
-    createdAt: timeOf(p.createdAt),
-    endedAt: timeOf(p.endedAt),
-    keptUntil: timeOf(p.keptUntil),
-    onComplete: p.onComplete && follower(p.onComplete),
-    onSuccess: p.onSuccess && follower(p.onSuccess),
-    onDeath: p.onDeath && follower(p.onDeath),
-  };
-}
-
-function countsOf(p: CountsMessage | undefined): GroupCounts {
-  return {
-    members: Number(p?.members ?? 0),
-    pending: Number(p?.pending ?? 0),
-    succeeded: Number(p?.succeeded ?? 0),
-    dead: Number(p?.dead ?? 0),
-    poisoned: Number(p?.poisoned ?? 0),
-    discarded: Number(p?.discarded ?? 0),
-    cancelled: Number(p?.cancelled ?? 0),
-    refused: Number(p?.refused ?? 0),
-  };
-}
-
-function memberOf(p: MemberMessage): GroupMember {
-  const { taskId, type, queue, refused, result, resultContentType, resultOmitted } = p;
-  return { taskId, type, queue, state: states.word(p.state), refused, result, resultContentType, resultOmitted };
 }

@@ -31,8 +31,8 @@ export {
   type Missing,
 } from "./errors.js";
 export { decodePayload, decodeResult } from "./models.js";
-export type { Attempt, AttemptOutcome, Failure, Follower, Parent, Priority, Progress, State, Status, TaskInfo } from "./models.js";
-export type { Retry, TaskOptions, Unique } from "./options.js";
+export type { Attempt, AttemptOutcome, Failure, Follower, Parent, Priority, Progress, State, Status, TaskInfo } from "./data.js";
+export type { TaskOptions, Unique } from "./options.js";
 export { Ref, TaskEndedError, type WaitOptions } from "./ref.js";
 export { Call, defineTask, Task, type Definition } from "./task.js";
 export { Claim } from "./claim.js";
@@ -41,11 +41,12 @@ export { Forged, Keyring, Unreadable, type Key, type KeyringOptions, type Place 
 export type { Logger } from "./log.js";
 export { Cancelled, DeadLetter, Discard, Draining, Interrupted, LeaseLost, OnceHeld, Outcome, Poison, RetryIn, Snooze, TimedOut } from "./outcome.js";
 export { terminated, Worker, type WorkerOptions, type WorkerQueues } from "./worker.js";
-export type { EventFilter, PawlEvent } from "./events.js";
-export { decodeMemberResult, Group, type GroupCounts, type GroupInfo, type GroupMember, type GroupOptions, type GroupState, type Made } from "./group.js";
+export type { EventFilter } from "./events.js";
+export { decodeMemberResult, Group, type GroupOptions, type Made } from "./group.js";
 export { Schedules, type Missed, type Overlap, type Schedule, type ScheduleChange, type ScheduledTask, type ScheduleOptions } from "./schedule.js";
-export type { SchedulePause, Tick } from "./schedule.js";
+export type { SchedulePause } from "./schedule.js";
 export { Admin } from "./admin.js";
 export { DeadLetters, Operations, Queues, Tasks, Workers } from "./operate.js";
-export type { Breaker, DeadGroup, Depth, EventCounts, Explanation, Filter, KeyRules, Latency, Operation } from "./operated.js";
-export type { OperationPreview, OperationSpec, PausedSubset, Queue, QueueSettings, Rate, Reason, Retention, RunningTask, Stats, WorkerInfo } from "./operated.js";
+export type { GroupCounts, GroupInfo, GroupMember, GroupState, PawlEvent, Retry, Tick } from "./data.js";
+export type { Breaker, DeadGroup, Depth, EventCounts, Explanation, Filter, KeyRules, Latency, Operation } from "./data.js";
+export type { OperationPreview, OperationSpec, PausedSubset, Queue, QueueSettings, Rate, Reason, Retention, RunningTask, Stats, WorkerInfo } from "./data.js";

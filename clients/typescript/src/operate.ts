@@ -6,6 +6,9 @@ import { create } from "@bufbuild/protobuf";
 
 import { Calls } from "./calls.js";
 import { milliseconds, type Duration } from "./convert.js";
+import { taskInfo, type TaskInfo } from "./data.js";
+import type { DeadGroup, Explanation, Filter, Operation, OperationPreview, OperationSpec } from "./data.js";
+import type { PausedSubset, Queue, QueueSettings, State, Stats, WorkerInfo } from "./data.js";
 import { ExplainTaskResponseSchema } from "./gen/pawl/v1/explain_pb.js";
 import { OperationPreviewSchema, OperationSchema, OperationService } from "./gen/pawl/v1/operation_pb.js";
 import { DeadGroupSchema, OperatorService, QueueSchema } from "./gen/pawl/v1/operator_pb.js";
@@ -13,9 +16,6 @@ import { ProducerService } from "./gen/pawl/v1/producer_pb.js";
 import { StatsSchema, StatsService } from "./gen/pawl/v1/stats_pb.js";
 import { WorkerRegistryService, WorkerSchema } from "./gen/pawl/v1/worker_registry_pb.js";
 import { read, write } from "./messages.js";
-import { taskInfo, type TaskInfo } from "./models.js";
-import type { DeadGroup, Explanation, Filter, Operation, OperationPreview, OperationSpec } from "./operated.js";
-import type { PausedSubset, Queue, QueueSettings, Stats, WorkerInfo } from "./operated.js";
 import { pages } from "./rpc.js";
 
 /** The calls about queues. */

@@ -8,23 +8,12 @@ import type { Duration } from "./convert.js";
 import { invalid, PayloadTooLargeError } from "./errors.js";
 import { OnConflict, RetryPolicySchema, TaskSpecSchema, UniqueSchema } from "./gen/pawl/v1/task_pb.js";
 import type { RetryPolicy, TaskSpec, Unique as UniqueMessage } from "./gen/pawl/v1/task_pb.js";
-import { priorities, states, type Priority, type State } from "./models.js";
+import { priorityWords, stateWords, type Priority, type Retry, type State } from "./data.js";
 
 const maxPayload = MAX_MESSAGE - (1 << 20); // what fits in one message; the broker's own limit is lower
 
 type ConflictWord = "keep" | "replace" | "keep_last" | "reject";
 const onConflicts = new Words<ConflictWord>(OnConflict);
-
-/**
- * How long a failed task waits for its next attempt: initial * factor^(n-1), at most max, plus a random share of up to jitter of it. Fields
- * that are left out get the broker's defaults: 30 s, 2, 30 min, 0.25.
- */
-export interface Retry {
-  initial?: Duration;
-  factor?: number;
-  max?: Duration;
-  jitter?: number;
-}
 
 /** Limits a queue to one task per key at a time. Without a key, type and payload are the key. */
 export interface Unique {
@@ -148,7 +137,7 @@ export function spec(type: string, payload: Uint8Array, contentType: string, opt
   const o = options;
   const out = create(TaskSpecSchema, { type: string("type", type), payload, contentType: string("content_type", contentType) });
   if (o.queue !== undefined) out.queue = notEmpty("queue", o.queue);
-  if (o.priority !== undefined) out.priority = priorities.number("priority", o.priority);
+  if (o.priority !== undefined) out.priority = priorityWords.number("priority", o.priority);
   if (o.delay !== undefined) out.delay = duration("delay", o.delay);
   if (o.runAt !== undefined) out.runAt = timestamp("run_at", o.runAt);
   if (o.idempotencyKey !== undefined) out.idempotencyKey = notEmpty("idempotency_key", o.idempotencyKey);
@@ -172,7 +161,7 @@ export function spec(type: string, payload: Uint8Array, contentType: string, opt
 export function optionsOf(p: TaskSpec): TaskOptions {
   const out: TaskOptions = {};
   if (p.queue) out.queue = p.queue;
-  const priority = priorities.word(p.priority);
+  const priority = priorityWords.word(p.priority);
   if (priority) out.priority = priority;
   if (p.delay) out.delay = millisecondsOf(p.delay);
   const runAt = timeOf(p.runAt);
@@ -222,13 +211,13 @@ function unique(value: Unique | string): UniqueMessage {
   const { key, states: held = [], onConflict = "keep" } = typeof value === "string" ? { key: value } : value;
   return create(UniqueSchema, {
     ...(key !== undefined && { key: notEmpty("unique.key", key) }),
-    states: list("unique.states", held).map((state) => states.number("unique.states", state)),
+    states: list("unique.states", held).map((state) => stateWords.number("unique.states", state)),
     onConflict: onConflicts.number("unique.on_conflict", onConflict),
   });
 }
 
 function uniqueOf(p: UniqueMessage): Unique {
-  const held = p.states.map((state) => states.word(state)).filter((state) => state !== "");
+  const held = p.states.map((state) => stateWords.word(state)).filter((state) => state !== "");
   return { ...(p.key !== undefined && { key: p.key }), states: held, onConflict: onConflicts.word(p.onConflict) || "keep" };
 }
 

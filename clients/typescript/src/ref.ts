@@ -3,7 +3,8 @@
 import { duration, known, milliseconds, timeOf, type Duration } from "./convert.js";
 import { PawlError, TimeoutError } from "./errors.js";
 import { ProducerService, type Enqueued } from "./gen/pawl/v1/producer_pb.js";
-import { decodeResult, states, taskInfo, type State, type TaskInfo } from "./models.js";
+import { stateWords, taskInfo, type State, type TaskInfo } from "./data.js";
+import { decodeResult } from "./models.js";
 import { backoff, type Caller } from "./rpc.js";
 
 const waitStep = 30_000; // how long one call waits for the end of a task
@@ -98,5 +99,5 @@ export class Ref<Result = unknown> {
 /** Returns a reference to a task that was accepted. */
 export function refOf(caller: Caller, p: Enqueued | undefined): Ref {
   if (!p) throw new TypeError("the broker answered without a task");
-  return new Ref(caller, p.taskId, states.word(p.state), timeOf(p.createdAt), p.duplicate);
+  return new Ref(caller, p.taskId, stateWords.word(p.state), timeOf(p.createdAt), p.duplicate);
 }

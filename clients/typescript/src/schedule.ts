@@ -5,11 +5,11 @@ import { randomUUID } from "node:crypto";
 import { create } from "@bufbuild/protobuf";
 
 import { duration, known, millisecondsOf, show, string, timeOf, Words, type Duration } from "./convert.js";
+import { stateWords, tick, type Tick } from "./data.js";
 import { inside } from "./errors.js";
-import { Missed as MissedEnum, Overlap as OverlapEnum, ScheduleService, ScheduleSpecSchema, TickOutcome } from "./gen/pawl/v1/schedule_pb.js";
-import type { Schedule as ScheduleMessage, ScheduleSpec, Tick as TickMessage } from "./gen/pawl/v1/schedule_pb.js";
+import { Missed as MissedEnum, Overlap as OverlapEnum, ScheduleService, ScheduleSpecSchema } from "./gen/pawl/v1/schedule_pb.js";
+import type { Schedule as ScheduleMessage, ScheduleSpec } from "./gen/pawl/v1/schedule_pb.js";
 import type { TaskSpec } from "./gen/pawl/v1/task_pb.js";
-import { states } from "./models.js";
 import { optionsOf, type TaskOptions } from "./options.js";
 import { Ref } from "./ref.js";
 import { pages, type Caller } from "./rpc.js";
@@ -20,7 +20,6 @@ export type Overlap = "allow" | "skip";
 
 const missedWords = new Words<Missed>(MissedEnum);
 const overlapWords = new Words<Overlap>(OverlapEnum);
-const outcomes = new Words<Tick["outcome"] & string>(TickOutcome);
 
 /** When a schedule enqueues its task. */
 export interface ScheduleOptions {
@@ -75,25 +74,6 @@ export interface SchedulePause {
   readonly reason: string;
   /** As given by the caller; "" if unknown. */
   readonly by: string;
-}
-
-/** An entry in a schedule's history: one tick, or several that were skipped for the same reason. */
-export interface Tick {
-  readonly seq: number;
-  /** Of several, the first; undefined for a trigger. */
-  readonly plannedAt: Date | undefined;
-  /** Of several, the last. */
-  readonly until: Date | undefined;
-  /** The number of ticks; 100 means 100 or more. */
-  readonly count: number;
-  readonly decidedAt: Date | undefined;
-  readonly outcome: "fired" | "caught_up" | "triggered" | "skipped" | "";
-  /** Why it was skipped: missed, paused, overlap, queue_full and others. */
-  readonly reason: string;
-  /** Its task, or the task that it overlapped; "" if it is on its way to another shard. */
-  readonly taskId: string;
-  /** Milliseconds from plannedAt to decidedAt. */
-  readonly late: number;
 }
 
 /** What the broker knows about a schedule. Durations are in milliseconds. */
@@ -193,14 +173,14 @@ export class Schedules {
   /** Enqueues the task of a schedule now, in addition to its ticks. It also works while the schedule is paused. */
   async trigger(name: string): Promise<Ref> {
     const answer = await this.#caller.call(ScheduleService.method.triggerSchedule, { name, requestId: randomUUID() });
-    return new Ref(this.#caller, answer.taskId, states.word(answer.state));
+    return new Ref(this.#caller, answer.taskId, stateWords.word(answer.state));
   }
 
   /** Iterates over the history of a schedule, newest first. The last 1,000 entries are kept. */
   history(name: string): AsyncGenerator<Tick, void, undefined> {
     return pages(async (cursor) => {
       const answer = await this.#caller.call(ScheduleService.method.listScheduleHistory, { name, cursor });
-      return { items: answer.items.map(tickOf), next: answer.nextCursor };
+      return { items: answer.items.map(tick), next: answer.nextCursor };
     });
   }
 }
@@ -240,25 +220,11 @@ function scheduleOf(p: ScheduleMessage | undefined): Schedule {
     plannedAt: timeOf(p.nextPlannedAt),
     coming: p.coming.map(timeOf).filter((at) => at !== undefined),
     pause: p.paused ? { at: timeOf(p.pausedAt), reason: p.pausedReason, by: p.pausedBy } : undefined,
-    last: p.last && tickOf(p.last),
+    last: p.last && tick(p.last),
     etag: p.etag,
   };
 }
 
 function scheduledTask(p: TaskSpec): ScheduledTask {
   return { type: p.type, payload: p.payload, contentType: p.contentType, options: optionsOf(p), then: p.then.map(scheduledTask) };
-}
-
-function tickOf(p: TickMessage): Tick {
-  return {
-    seq: Number(p.seq),
-    plannedAt: timeOf(p.plannedAt),
-    until: timeOf(p.until),
-    count: p.count,
-    decidedAt: timeOf(p.decidedAt),
-    outcome: outcomes.word(p.outcome),
-    reason: p.reason,
-    taskId: p.taskId,
-    late: millisecondsOf(p.late),
-  };
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pawl import _rpc
 from pawl._operate import DeadLetters, Operations, Queues, Tasks, Workers
-from pawl._operated import (
+from pawl._data import (
     Breaker,
     DeadGroup,
     Depth,

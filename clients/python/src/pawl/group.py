@@ -6,79 +6,18 @@ import itertools
 import math
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Union
 
-from pawl import _convert, _enqueue, _rpc, _telemetry, errors, models
+from pawl import _convert, _data, _enqueue, _rpc, _telemetry, errors
 from pawl._convert import Seconds
+from pawl._data import GroupCounts as GroupCounts
+from pawl._data import GroupInfo as GroupInfo
+from pawl._data import GroupMember as GroupMember
 from pawl.call import Call
-from pawl.models import Follower
 from pawl.ref import WAIT_SLACK, Ref
 from pawl.v1 import group_pb2, producer_pb2
 
-_STATES = _convert.Words(group_pb2.GroupState, "GROUP_STATE_")
-
 Made = Union[Ref[Any], errors.PawlError, None]
-
-
-@dataclass(frozen=True)
-class GroupCounts:
-    """The number of members of a group by state."""
-
-    members: int
-    pending: int
-    """Members that have not ended."""
-    succeeded: int
-    dead: int
-    poisoned: int
-    discarded: int
-    cancelled: int
-    refused: int
-    """Members that their queues refused."""
-
-
-@dataclass(frozen=True)
-class GroupInfo:
-    """What the broker knows about a group. Times are in UTC, and None if they have not been reached or never will be."""
-
-    id: str
-    name: str
-    state: str
-    """running, complete or cancelled."""
-    open: bool
-    """The group can't be complete until it is closed."""
-    counts: GroupCounts
-    created_at: datetime | None
-    ended_at: datetime | None
-    """When it became complete; if cancelled, when all members had ended."""
-    kept_until: datetime | None
-    on_complete: Follower | None
-    on_success: Follower | None
-    on_death: Follower | None
-
-
-@dataclass(frozen=True)
-class GroupMember:
-    """A member of a group, as recorded by the group."""
-
-    task_id: str
-    """"" while it is on its way to its queue, or if it was refused."""
-    type: str
-    queue: str
-    state: str
-    """Its end state; "" until it has ended."""
-    refused: str
-    """Why its queue refused it: an error code, or duplicate."""
-    result: bytes = field(repr=False)
-    """Up to 16 KiB."""
-    result_content_type: str
-    result_omitted: bool
-    """It is larger, or the group already keeps 64 MiB of results: read it from the task."""
-
-    def decode_result(self) -> Any:
-        """Decodes the result from JSON. Returns None if there is none; ValueError if it is something else."""
-        return _convert.decode_as(f"the result of task {self.task_id}", self.result, self.result_content_type)
 
 
 class Group:
@@ -170,7 +109,7 @@ def _made(caller: _rpc.Caller, p: producer_pb2.EnqueueResult) -> Made:
 
 def _info(caller: _rpc.Caller, id: str, deadline: float | None = None) -> _rpc.Op[GroupInfo]:
     response = yield from caller.call(_rpc.GET_GROUP, group_pb2.GetGroupRequest(group_id=id), deadline)
-    return _group(response.group)
+    return _data.group_info(response.group)
 
 
 def _wait(caller: _rpc.Caller, id: str, limit: Seconds | None) -> _rpc.Op[GroupInfo]:
@@ -202,54 +141,15 @@ def _send_members(caller: _rpc.Caller, request: group_pb2.AddGroupTasksRequest) 
 
 def _close(caller: _rpc.Caller, id: str) -> _rpc.Op[GroupInfo]:
     response = yield from caller.call(_rpc.CLOSE_GROUP, group_pb2.CloseGroupRequest(group_id=id))
-    return _group(response.group)
+    return _data.group_info(response.group)
 
 
 def _cancel(caller: _rpc.Caller, id: str, reason: str) -> _rpc.Op[GroupInfo]:
     response = yield from caller.call(_rpc.CANCEL_GROUP, group_pb2.CancelGroupRequest(group_id=id, reason=reason))
-    return _group(response.group)
+    return _data.group_info(response.group)
 
 
 def _members(caller: _rpc.Caller, id: str, cursor: str) -> _rpc.Op[_rpc.Listed[GroupMember]]:
     request = group_pb2.ListGroupMembersRequest(group_id=id, cursor=cursor)
     response = yield from caller.call(_rpc.LIST_GROUP_MEMBERS, request)
-    return _rpc.Listed([_member(p) for p in response.items], response.next_cursor)
-
-
-def _group(p: group_pb2.Group) -> GroupInfo:
-    counts = p.counts
-    return GroupInfo(
-        id=p.group_id,
-        name=p.name,
-        state=_STATES.word(p.state),
-        open=p.open,
-        counts=GroupCounts(
-            members=counts.members,
-            pending=counts.pending,
-            succeeded=counts.succeeded,
-            dead=counts.dead,
-            poisoned=counts.poisoned,
-            discarded=counts.discarded,
-            cancelled=counts.cancelled,
-            refused=counts.refused,
-        ),
-        created_at=_convert.time_of(p.created_at),
-        ended_at=_convert.time_of(p.ended_at),
-        kept_until=_convert.time_of(p.kept_until),
-        on_complete=models.follower(p.on_complete) if p.HasField("on_complete") else None,
-        on_success=models.follower(p.on_success) if p.HasField("on_success") else None,
-        on_death=models.follower(p.on_death) if p.HasField("on_death") else None,
-    )
-
-
-def _member(p: group_pb2.GroupMember) -> GroupMember:
-    return GroupMember(
-        task_id=p.task_id,
-        type=p.type,
-        queue=p.queue,
-        state=models.state_word(p.state),
-        refused=p.refused,
-        result=p.result,
-        result_content_type=p.result_content_type,
-        result_omitted=p.result_omitted,
-    )
+    return _rpc.Listed([_data.group_member(p) for p in response.items], response.next_cursor)

@@ -9,6 +9,7 @@ from typing import Any, TypedDict, Union, cast
 
 from pawl import _convert, _hints, errors
 from pawl._convert import Seconds
+from pawl._data import Retry as Retry
 from pawl._connection import MAX_MESSAGE
 from pawl.v1 import task_pb2
 
@@ -17,17 +18,6 @@ _STATES = _convert.Words(task_pb2.State, "STATE_")
 _ON_CONFLICT = _convert.Words(task_pb2.OnConflict, "ON_CONFLICT_")
 
 _MAX_PAYLOAD = MAX_MESSAGE - (1 << 20)  # what fits in one message; the broker's own limit is lower
-
-
-@dataclass(frozen=True)
-class Retry:
-    """How long a failed task waits for its next attempt: initial * factor^(n-1), at most max, plus a random share of up to jitter
-    of it. None means the broker's default: 30 s, 2, 30 min, 0.25."""
-
-    initial: Seconds | None = None
-    factor: float | None = None
-    max: Seconds | None = None
-    jitter: float | None = None
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from typing import Any
 
 from pawl import _convert, _enqueue, _rpc, errors, models
 from pawl._convert import Seconds
+from pawl._data import Tick as Tick
+from pawl._data import tick
 from pawl.call import Call
 from pawl.options import Options, options_of
 from pawl.ref import Ref
@@ -16,7 +18,6 @@ from pawl.v1 import schedule_pb2, task_pb2
 
 _MISSED = _convert.Words(schedule_pb2.Missed, "MISSED_")
 _OVERLAPS = _convert.Words(schedule_pb2.Overlap, "OVERLAP_")
-_OUTCOMES = _convert.Words(schedule_pb2.TickOutcome, "TICK_OUTCOME_")
 
 
 @dataclass(frozen=True)
@@ -43,28 +44,6 @@ class SchedulePause:
     reason: str
     by: str
     """As given by the caller; "" if unknown."""
-
-
-@dataclass(frozen=True)
-class Tick:
-    """An entry in a schedule's history: one tick, or several that were skipped for the same reason."""
-
-    seq: int
-    planned_at: datetime | None
-    """Of several, the first; None for a trigger."""
-    until: datetime | None
-    """Of several, the last."""
-    count: int
-    """The number of ticks; 100 means 100 or more."""
-    decided_at: datetime | None
-    outcome: str
-    """fired, caught_up, triggered or skipped."""
-    reason: str
-    """Why it was skipped: missed, paused, overlap, queue_full and others."""
-    task_id: str
-    """Its task, or the task that it overlapped; "" if it is on its way to another shard."""
-    late: float
-    """Seconds from planned_at to decided_at."""
 
 
 @dataclass(frozen=True)
@@ -302,7 +281,7 @@ def _trigger(caller: _rpc.Caller, name: str) -> _rpc.Op[Ref[Any]]:
 def _history(caller: _rpc.Caller, name: str, cursor: str) -> _rpc.Op[_rpc.Listed[Tick]]:
     request = schedule_pb2.ListScheduleHistoryRequest(name=name, cursor=cursor)
     response = yield from caller.call(_rpc.LIST_SCHEDULE_HISTORY, request)
-    return _rpc.Listed([_tick(p) for p in response.items], response.next_cursor)
+    return _rpc.Listed([tick(p) for p in response.items], response.next_cursor)
 
 
 def _schedule(p: schedule_pb2.Schedule) -> Schedule:
@@ -324,24 +303,10 @@ def _schedule(p: schedule_pb2.Schedule) -> Schedule:
         planned_at=_convert.time_of(p.next_planned_at),
         coming=tuple(at for each in p.coming if (at := _convert.time_of(each)) is not None),
         pause=SchedulePause(_convert.time_of(p.paused_at), p.paused_reason, p.paused_by) if p.paused else None,
-        last=_tick(p.last) if p.HasField("last") else None,
+        last=tick(p.last) if p.HasField("last") else None,
         etag=p.etag,
     )
 
 
 def _task(p: task_pb2.TaskSpec) -> ScheduledTask:
     return ScheduledTask(p.type, p.payload, p.content_type, options_of(p), tuple(_task(each) for each in p.then))
-
-
-def _tick(p: schedule_pb2.Tick) -> Tick:
-    return Tick(
-        seq=p.seq,
-        planned_at=_convert.time_of(p.planned_at),
-        until=_convert.time_of(p.until),
-        count=p.count,
-        decided_at=_convert.time_of(p.decided_at),
-        outcome=_OUTCOMES.word(p.outcome),
-        reason=p.reason,
-        task_id=p.task_id,
-        late=_convert.seconds_of(p.late),
-    )
