@@ -26,6 +26,7 @@ test("the thread gets the token of a function again and again, soon after a fail
     return `token-${calls}`;
   };
   const keeper = new Keeper(new Connection({ server: "127.0.0.1:1", token }, {}), silent, () => {});
+  t.after(() => keeper.close());
   const passed = [];
   for (const after of [0, 29_999, 1, 999, 1, 29_999, 1]) {
     t.mock.timers.tick(after);
@@ -39,7 +40,7 @@ test("the thread gets the token of a function again and again, soon after a fail
   assert.equal(calls, 4);
 });
 
-test("the thread reports that a lease was extended, and that its task was cancelled", async () => {
+test("the thread reports that a lease was extended, and that its task was cancelled", async (t) => {
   const queue = newQueue();
   const ref = await w.client.enqueue(defineTask<null>("t", { queue }), null);
   const connection = new Connection({ server: w.broker.address }, {});
@@ -47,13 +48,15 @@ test("the thread reports that a lease was extended, and that its task was cancel
   const { taskId, claimToken } = tasks[0]!;
   const reports: Report[] = [];
   const keeper = new Keeper(connection, silent, () => reports.push(...keeper.reports()));
+  t.after(() => {
+    keeper.close();
+    connection.close();
+  });
   const hold = () => keeper.hold({ taskId, claimToken, length: 30_000, from: clock() - 15_000, until: Infinity }); // it is due
   hold();
   await eventually(() => reports.length > 0);
   await ref.cancel();
   hold();
   await eventually(() => reports.length > 1);
-  keeper.close();
-  connection.close();
   assert.deepEqual(reports.map(({ claimToken: of, ...report }) => [of, "lost" in report ? report.lost : "extended"]), [[claimToken, "extended"], [claimToken, "cancelled"]]);
 });
