@@ -1,5 +1,5 @@
 // Program generate writes what the SDKs have from the contract: the operators' calls in Python and TypeScript, from the
-// list in calls.go, their data types, from the list in data.go, and the data types of package admin with their
+// list in calls.go, their data types, from the list in data.go, their errors, from that in codes.go, and the data types of package admin with their
 // converters, from the list in types.go. How a call is sent is in the SDKs.
 //
 //	go run ./tools/generate
@@ -30,6 +30,8 @@ func generated() map[string][]byte {
 	files := golang()
 	files["clients/python/src/pawl/_operate.py"] = python()
 	files["clients/typescript/src/operate.ts"] = typescript()
+	files["clients/python/src/pawl/_codes.py"] = pythonCodes()
+	files["clients/typescript/src/codes.ts"] = typescriptCodes()
 	docs := readComments()
 	files["clients/python/src/pawl/_data.py"] = pythonData(docs)
 	files["clients/typescript/src/data.ts"] = typescriptData(docs)

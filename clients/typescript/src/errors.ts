@@ -1,125 +1,15 @@
 /** The errors of this package, one class for each error code of the API. */
 
 import { anyUnpack } from "@bufbuild/protobuf/wkt";
-import { status, type ServiceError } from "@grpc/grpc-js";
+import type { ServiceError } from "@grpc/grpc-js";
 
-import { statusDetails } from "./status.js";
+import { byCode, byStatus, InternalError, InvalidArgumentError, UnavailableError } from "./codes.js";
+import { PawlError, type ErrorDetails } from "./error.js";
 import { ErrorSchema, State, type Error as ErrorMessage } from "./gen/pawl/v1/task_pb.js";
+import { statusDetails } from "./status.js";
 
-/** The details of an error besides its message. */
-export interface ErrorDetails {
-  code?: string;
-  reason?: string;
-  field?: string;
-  holder?: string;
-  state?: string;
-  retryAfter?: number;
-  cause?: unknown;
-}
-
-/** A call was refused by the broker or by this client. Each error code of the API has a subclass. */
-export class PawlError extends Error {
-  /** Stable: invalid_argument, not_found, conflict and others. */
-  readonly code: string;
-  /** For StaleClaimError: expired, reclaimed, cancelled or completed. For UnavailableError: node_not_ready, or "". */
-  readonly reason: string;
-  /** For InvalidArgumentError: the name of the field in the API. */
-  readonly field: string;
-  /** For StaleClaimError with the reason reclaimed: the worker that holds the task now. */
-  readonly holder: string;
-  /** For WrongStateError: the state of the task. */
-  readonly state: string;
-  /** Milliseconds after which a retry may succeed; 0 if unknown. */
-  readonly retryAfter: number;
-
-  constructor(message = "", details: ErrorDetails = {}) {
-    super(message, details.cause === undefined ? undefined : { cause: details.cause });
-    this.name = new.target.name;
-    this.code = details.code ?? "";
-    this.reason = details.reason ?? "";
-    this.field = details.field ?? "";
-    this.holder = details.holder ?? "";
-    this.state = details.state ?? "";
-    this.retryAfter = details.retryAfter ?? 0;
-  }
-}
-
-/** A value is invalid. field names it. */
-export class InvalidArgumentError extends PawlError {
-  constructor(message?: string, details?: ErrorDetails) {
-    super(message, { ...details, code: "invalid_argument" });
-  }
-}
-
-/** The token is missing, unknown, expired or revoked. */
-export class UnauthenticatedError extends PawlError {
-  constructor(message?: string, details?: ErrorDetails) {
-    super(message, { ...details, code: "unauthenticated" });
-  }
-}
-
-/** The token does not allow this. */
-export class PermissionDeniedError extends PawlError {
-  constructor(message?: string, details?: ErrorDetails) {
-    super(message, { ...details, code: "permission_denied" });
-  }
-}
-
-/** There is no such task, group or schedule. */
-export class NotFoundError extends PawlError {
-  constructor(message?: string, details?: ErrorDetails) {
-    super(message, { ...details, code: "not_found" });
-  }
-}
-
-/** The idempotency key or request id belongs to a task with another type or payload, or the unique key to another task. */
-export class ConflictError extends PawlError {
-  constructor(message?: string, details?: ErrorDetails) {
-    super(message, { ...details, code: "conflict" });
-  }
-}
-
-/** The claim is no longer valid; reason says why. */
-export class StaleClaimError extends PawlError {
-  constructor(message?: string, details?: ErrorDetails) {
-    super(message, { ...details, code: "stale_claim" });
-  }
-}
-
-/** The task's state does not allow this; state has it. */
-export class WrongStateError extends PawlError {
-  constructor(message?: string, details?: ErrorDetails) {
-    super(message, { ...details, code: "wrong_state" });
-  }
-}
-
-/** The payload or result exceeds the broker's limit. */
-export class PayloadTooLargeError extends PawlError {
-  constructor(message?: string, details?: ErrorDetails) {
-    super(message, { ...details, code: "payload_too_large" });
-  }
-}
-
-/** The queue holds as many tasks as its settings allow. */
-export class QueueFullError extends PawlError {
-  constructor(message?: string, details?: ErrorDetails) {
-    super(message, { ...details, code: "queue_full" });
-  }
-}
-
-/** The namespace exceeded its rate limit. */
-export class RateLimitedError extends PawlError {
-  constructor(message?: string, details?: ErrorDetails) {
-    super(message, { ...details, code: "rate_limited" });
-  }
-}
-
-/** There was no response, even after the client retried the call. The call may or may not have taken effect. */
-export class UnavailableError extends PawlError {
-  constructor(message?: string, details?: ErrorDetails) {
-    super(message, { ...details, code: "unavailable" });
-  }
-}
+export * from "./codes.js";
+export * from "./error.js";
 
 /** A shard or a node that did not answer in time. */
 export interface Missing {
@@ -140,13 +30,6 @@ export class IncompleteError extends UnavailableError {
     const who = first.node ? `node ${first.node}` : `shard ${first.shard}`;
     super(`the list is incomplete: ${who} ${first.reason}${more.length ? `, and ${more.length} more` : ""}`);
     this.missing = missing;
-  }
-}
-
-/** The broker failed. Its log has the reason. */
-export class InternalError extends PawlError {
-  constructor(message?: string, details?: ErrorDetails) {
-    super(message, { ...details, code: "internal" });
   }
 }
 
@@ -175,40 +58,6 @@ export class BatchError<T = unknown> extends PawlError {
     });
   }
 }
-
-type ErrorClass = new (message?: string, details?: ErrorDetails) => PawlError;
-
-const byCode: Record<string, ErrorClass> = {
-  invalid_argument: InvalidArgumentError,
-  unauthenticated: UnauthenticatedError,
-  permission_denied: PermissionDeniedError,
-  not_found: NotFoundError,
-  conflict: ConflictError,
-  stale_claim: StaleClaimError,
-  wrong_state: WrongStateError,
-  payload_too_large: PayloadTooLargeError,
-  queue_full: QueueFullError,
-  rate_limited: RateLimitedError,
-  unavailable: UnavailableError,
-  internal: InternalError,
-};
-
-/** For errors without details, which come from gRPC itself or from a proxy. */
-const byStatus: Partial<Record<status, ErrorClass>> = {
-  [status.INVALID_ARGUMENT]: InvalidArgumentError,
-  [status.OUT_OF_RANGE]: InvalidArgumentError,
-  [status.UNIMPLEMENTED]: InvalidArgumentError,
-  [status.UNAUTHENTICATED]: UnauthenticatedError,
-  [status.PERMISSION_DENIED]: PermissionDeniedError,
-  [status.NOT_FOUND]: NotFoundError,
-  [status.ALREADY_EXISTS]: ConflictError,
-  [status.FAILED_PRECONDITION]: WrongStateError,
-  [status.RESOURCE_EXHAUSTED]: RateLimitedError,
-  [status.UNAVAILABLE]: UnavailableError,
-  [status.CANCELLED]: UnavailableError, // by the other side: calls that this client cancels have their own error
-  [status.DEADLINE_EXCEEDED]: UnavailableError,
-  [status.ABORTED]: UnavailableError,
-};
 
 /** Returns the error for a value that this client checks itself. */
 export function invalid(field: string, rule: string, cause?: unknown): InvalidArgumentError {

@@ -5,113 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any
 
 import grpc
 
+from pawl._codes import *  # the class of each code, BY_CODE and BY_STATUS
+from pawl._error import PawlError as PawlError
 from pawl.v1 import task_pb2
-
-
-class PawlError(Exception):
-    """A call was refused by the broker or by this client. Each error code of the API has a subclass."""
-
-    code = ""
-
-    def __init__(
-        self,
-        message: str = "",
-        *,
-        code: str = "",
-        reason: str = "",
-        field: str = "",
-        holder: str = "",
-        state: str = "",
-        retry_after: float = 0.0,
-    ) -> None:
-        super().__init__(message)
-        if code:
-            self.code = code
-        self.message = message
-        self.reason = reason
-        """For StaleClaimError: expired, reclaimed, cancelled or completed. For UnavailableError: node_not_ready, or ""."""
-        self.field = field
-        """For InvalidArgumentError: the name of the field in the API."""
-        self.holder = holder
-        """For StaleClaimError with the reason reclaimed: the worker that holds the task now."""
-        self.state = state
-        """For WrongStateError: the state of the task."""
-        self.retry_after = retry_after
-        """Seconds after which a retry may succeed; 0 if unknown."""
-
-    def __str__(self) -> str:
-        reason = f" ({self.reason})" if self.reason else ""
-        return f"{self.code}{reason}: {self.message}" if self.message else f"{self.code}{reason}"
-
-
-class InvalidArgumentError(PawlError, ValueError):
-    """A value is invalid. field names it."""
-
-    code = "invalid_argument"
-
-
-class UnauthenticatedError(PawlError):
-    """The token is missing, unknown, expired or revoked."""
-
-    code = "unauthenticated"
-
-
-class PermissionDeniedError(PawlError):
-    """The token does not allow this."""
-
-    code = "permission_denied"
-
-
-class NotFoundError(PawlError, LookupError):
-    """There is no such task, group or schedule."""
-
-    code = "not_found"
-
-
-class ConflictError(PawlError):
-    """The idempotency key or request id belongs to a task with another type or payload, or the unique key to another task."""
-
-    code = "conflict"
-
-
-class StaleClaimError(PawlError):
-    """The claim is no longer valid; reason says why."""
-
-    code = "stale_claim"
-
-
-class WrongStateError(PawlError):
-    """The task's state does not allow this; state has it."""
-
-    code = "wrong_state"
-
-
-class PayloadTooLargeError(PawlError):
-    """The payload or result exceeds the broker's limit."""
-
-    code = "payload_too_large"
-
-
-class QueueFullError(PawlError):
-    """The queue holds as many tasks as its settings allow."""
-
-    code = "queue_full"
-
-
-class RateLimitedError(PawlError):
-    """The namespace exceeded its rate limit."""
-
-    code = "rate_limited"
-
-
-class UnavailableError(PawlError, ConnectionError):
-    """There was no response, even after the client retried the call. The call may or may not have taken effect."""
-
-    code = "unavailable"
 
 
 @dataclass(frozen=True)
@@ -139,12 +39,6 @@ class IncompleteError(UnavailableError):
         return type(self), (self.missing,)
 
 
-class InternalError(PawlError):
-    """The broker failed. Its log has the reason."""
-
-    code = "internal"
-
-
 class ClientClosedError(PawlError):
     """The client was closed."""
 
@@ -170,42 +64,6 @@ class BatchTimeoutError(BatchError, TimeoutError):
     TimeoutError for each other one, which may have been enqueued."""
 
 
-_BY_CODE: dict[str, Callable[..., PawlError]] = {
-    c.code: c
-    for c in (
-        InvalidArgumentError,
-        UnauthenticatedError,
-        PermissionDeniedError,
-        NotFoundError,
-        ConflictError,
-        StaleClaimError,
-        WrongStateError,
-        PayloadTooLargeError,
-        QueueFullError,
-        RateLimitedError,
-        UnavailableError,
-        InternalError,
-    )
-}
-
-# For errors without details, which come from gRPC itself or from a proxy.
-_BY_STATUS: dict[str, Callable[..., PawlError]] = {
-    "INVALID_ARGUMENT": InvalidArgumentError,
-    "OUT_OF_RANGE": InvalidArgumentError,
-    "UNIMPLEMENTED": InvalidArgumentError,
-    "UNAUTHENTICATED": UnauthenticatedError,
-    "PERMISSION_DENIED": PermissionDeniedError,
-    "NOT_FOUND": NotFoundError,
-    "ALREADY_EXISTS": ConflictError,
-    "FAILED_PRECONDITION": WrongStateError,
-    "RESOURCE_EXHAUSTED": RateLimitedError,
-    "UNAVAILABLE": UnavailableError,
-    "CANCELLED": UnavailableError,  # by the other side: this client does not cancel
-    "DEADLINE_EXCEEDED": UnavailableError,
-    "ABORTED": UnavailableError,
-}
-
-
 def invalid(field: str, rule: str) -> InvalidArgumentError:
     """Returns the error for a value that this client checks itself."""
     return InvalidArgumentError(f"{field}: {rule}", field=field)
@@ -222,7 +80,7 @@ def inside(path: str) -> Iterator[None]:
 
 def of_proto(p: task_pb2.Error) -> PawlError:
     """Returns the exception for an error from the broker."""
-    return _BY_CODE.get(p.code, PawlError)(
+    return BY_CODE.get(p.code, PawlError)(
         p.message,
         code=p.code,
         reason=p.reason,
@@ -243,7 +101,7 @@ def of_call(err: grpc.RpcError) -> PawlError:
             details = _error_in_status(value)
             if details is not None:
                 return of_proto(details)
-    return _BY_STATUS.get(err.code().name, InternalError)(err.details() or "")
+    return BY_STATUS.get(err.code().name, InternalError)(err.details() or "")
 
 
 def _error_in_status(data: bytes) -> task_pb2.Error | None:
