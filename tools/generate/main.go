@@ -1,6 +1,6 @@
-// Program generate writes what the SDKs have from the contract: the operators' calls in Python and TypeScript, from the
-// list in calls.go, their data types, from the list in data.go, their errors, from that in codes.go, and the data types of package admin with their
-// converters, from the list in types.go. How a call is sent is in the SDKs.
+// Program generate writes what the SDKs have from the contract. In Python and TypeScript these are the operators' calls,
+// from the list in calls.go, the data types, from the list in data.go, and the errors, from the list in codes.go; in
+// package admin the data types with their converters, from the list in types.go. How a call is sent is in the SDKs.
 //
 //	go run ./tools/generate
 package main
