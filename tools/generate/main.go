@@ -1,6 +1,7 @@
 // Program generate writes what the SDKs have from the contract. In Python and TypeScript these are the operators' calls,
-// from the list in calls.go, the data types, from the list in data.go, and the errors, from the list in codes.go; in
-// package admin the data types with their converters, from the list in types.go. How a call is sent is in the SDKs.
+// from the list in calls.go, the data types, from that in data.go, the errors, from that in codes.go, and the limits,
+// from that in limits.go; in package admin the data types with their converters, from the list in types.go. How a call
+// is sent is in the SDKs.
 //
 //	go run ./tools/generate
 package main
@@ -32,6 +33,8 @@ func generated() map[string][]byte {
 	files["clients/typescript/src/operate.ts"] = typescript()
 	files["clients/python/src/pawl/_codes.py"] = pythonCodes()
 	files["clients/typescript/src/codes.ts"] = typescriptCodes()
+	files["clients/python/src/pawl/_limits.py"] = pythonLimits()
+	files["clients/typescript/src/limits.ts"] = typescriptLimits()
 	docs := readComments()
 	files["clients/python/src/pawl/_data.py"] = pythonData(docs)
 	files["clients/typescript/src/data.ts"] = typescriptData(docs)

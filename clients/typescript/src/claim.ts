@@ -12,10 +12,9 @@ import { ProgressSchema } from "./gen/pawl/v1/task_pb.js";
 import type { ClaimedTask } from "./gen/pawl/v1/worker_pb.js";
 import { Kept } from "./kept.js";
 import { parent, priorityWords, type Parent, type Priority } from "./data.js";
+import { maxProgressText } from "./limits.js";
 import { Poison } from "./outcome.js";
 import { once, save, step } from "./steps.js";
-
-const maxProgressText = 1 << 10;
 
 /** A task that a handler is running, under a lease. Its fields are read-only. */
 export class Claim {

@@ -12,7 +12,7 @@ import { Claim } from "./claim.js";
 import type { Holder } from "./claimed.js";
 import { clock } from "./clock.js";
 import { millisecondsOf } from "./convert.js";
-import { fallback, MAX_ITEMS, release, sendable, verbOf, type Ending } from "./ending.js";
+import { fallback, release, sendable, verbOf, type Ending } from "./ending.js";
 import { errorOf, InternalError, InvalidArgumentError, PayloadTooLargeError, RateLimitedError, UnavailableError, type PawlError } from "./errors.js";
 import type { Progress } from "./gen/pawl/v1/task_pb.js";
 import { AckRequestSchema, FailRequestSchema, WorkRequestSchema, type ClaimedTask, type QuietNotice, type Settled, type SettleRequest, type SettleResponse } from "./gen/pawl/v1/worker_pb.js";
@@ -21,13 +21,12 @@ import { endingFor, interrupt, logEnd, loss, title, type Held, type Verdict } fr
 import { isWrapped } from "./kept.js";
 import { Unreadable } from "./keyring.js";
 import type { Keeper } from "./keeper.js";
+import { firstResend, maxResend, maxSettle } from "./limits.js";
 import type { Logger } from "./log.js";
 import { Draining, LeaseLost, TimedOut } from "./outcome.js";
 import { Outbox } from "./outbox.js";
 import { backoff, type Caller } from "./rpc.js";
 
-const firstResend = 100; // pauses before resending an ending that the broker could not accept
-const maxResend = 5000;
 const defaultLease = 30_000;
 const sweepStep = 50;
 const sweepIdle = 3_600_000;
@@ -352,7 +351,7 @@ export class Claims {
   /** Grants all free slots to the broker, or fewer if too many endings await confirmation. */
   #grant(): number {
     const unsettled = this.#held.size - this.#busy;
-    const free = Math.min(this.concurrency - this.#busy - this.#granted, this.concurrency + MAX_ITEMS - unsettled);
+    const free = Math.min(this.concurrency - this.#busy - this.#granted, this.concurrency + maxSettle - unsettled);
     const out = Math.max(free, 0);
     this.#granted += out;
     return out;

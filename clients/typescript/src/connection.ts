@@ -8,8 +8,8 @@ import { Client, credentials, Metadata, type ChannelCredentials, type ClientOpti
 
 import { messageOf, show } from "./convert.js";
 import { ClientClosedError, invalid, UnauthenticatedError } from "./errors.js";
+import { maxMessage } from "./limits.js";
 
-export const MAX_MESSAGE = 16 << 20;
 const defaultServer = "127.0.0.1:7295";
 const defaultPort = "7295";
 const maxAddresses = 32; // more nodes than a client would ever try
@@ -39,8 +39,8 @@ export interface ConnectionOptions {
 }
 
 const channelOptions: ClientOptions = {
-  "grpc.max_send_message_length": MAX_MESSAGE,
-  "grpc.max_receive_message_length": MAX_MESSAGE,
+  "grpc.max_send_message_length": maxMessage,
+  "grpc.max_receive_message_length": maxMessage,
   "grpc.enable_retries": 0, // rpc.ts decides which calls to retry
   "grpc.use_local_subchannel_pool": 1,
   "grpc.initial_reconnect_backoff_ms": 50,

@@ -7,12 +7,10 @@ import { InvalidArgumentError, PayloadTooLargeError, type PawlError } from "./er
 import { TaskErrorSchema, type TaskError } from "./gen/pawl/v1/task_pb.js";
 import { AckRequestSchema, FailOutcome, FailRequestSchema, ReleaseRequestSchema, SettleRequestSchema } from "./gen/pawl/v1/worker_pb.js";
 import type { AckRequest, FailRequest, ReleaseRequest, SettleRequest } from "./gen/pawl/v1/worker_pb.js";
+import { maxErrorText } from "./limits.js";
 import { DeadLetter, Discard, Interrupted, Outcome, Poison, RetryIn, Snooze } from "./outcome.js";
 
-export const MAX_ITEMS = 1000; // the broker's limit for one settle frame
 export const MAX_BYTES = 4 << 20; // keeps a frame well below the message limit: each result may have 1 MiB
-const maxText = 8 << 10;
-const maxStack = 8 << 10;
 const maxCauses = 5;
 const headRoom = 256; // bytes of an ending without its result or error
 
@@ -102,7 +100,7 @@ export function add(ending: Ending, frame: SettleRequest): void {
 /** Returns an upper bound of an ending's size in a frame, in bytes. */
 export function sizeOf(ending: Ending): number {
   if (ending.$typeName === "pawl.v1.AckRequest") return headRoom + ending.result.length;
-  return ending.$typeName === "pawl.v1.FailRequest" ? headRoom * 2 + maxText + maxStack : headRoom;
+  return ending.$typeName === "pawl.v1.FailRequest" ? headRoom * 2 + maxErrorText + maxErrorText : headRoom;
 }
 
 const places = new WeakMap<object, string>(); // for errors, the steps in which they were thrown
@@ -121,9 +119,9 @@ function taskError(err: unknown, type: string): TaskError {
     const said = err instanceof Outcome && err.cause !== undefined ? err.cause : err;
     const message = (placeOf(err) || placeOf(said)) + (textOf(err) || textOf(said) || typeName(said));
     return create(TaskErrorSchema, {
-      message: cut(message, maxText),
+      message: cut(message, maxErrorText),
       type: cut(type || typeName(said), 256),
-      stack: cut(stackOf(err), maxStack), // the innermost calls come first
+      stack: cut(stackOf(err), maxErrorText), // the innermost calls come first
     });
   } catch {
     return create(TaskErrorSchema, { message: "an error that cannot be described", type }); // for example, its getters throw

@@ -7,9 +7,9 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import { clock } from "./clock.js";
 import { Connection } from "./connection.js";
 import { duration } from "./convert.js";
-import { MAX_ITEMS } from "./ending.js";
 import { WorkerService, type ExtendRequestSchema } from "./gen/pawl/v1/worker_pb.js";
 import type { Lease, Order, Report, Start } from "./keeper.js";
+import { maxSettle } from "./limits.js";
 import { Caller } from "./rpc.js";
 
 const step = 50; // extensions that are due within this time are sent together
@@ -54,7 +54,7 @@ async function extend(): Promise<void> {
   for (const [claimToken, held] of leases) {
     const { lease } = held;
     if (lease.until <= at || lease.from + lease.length <= at) leases.delete(claimToken);
-    else if (held.due <= at + step && names.length < MAX_ITEMS) {
+    else if (held.due <= at + step && names.length < maxSettle) {
       held.due = at + lease.length / 8;
       names.push({ taskId: lease.taskId, claimToken, lease: duration("lease", lease.length) });
     }

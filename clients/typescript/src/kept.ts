@@ -2,8 +2,7 @@
 
 import { decode, encode } from "./convert.js";
 import { invalid } from "./errors.js";
-
-const maxCheckpoint = 64 << 10; // the broker's limit in bytes
+import { maxCheckpoint } from "./limits.js";
 
 /** The start of encrypted bytes where the broker requires JSON. */
 export const wrapped = '{"pawl_encrypted":"';

@@ -6,6 +6,7 @@ import { connectivityState, type Client, type ClientDuplexStream, type ServiceEr
 import type { Claims } from "./claims.js";
 import { ClientClosedError, InvalidArgumentError, PawlError, PermissionDeniedError, UnauthenticatedError, UnavailableError } from "./errors.js";
 import { WorkerService, WorkRequestSchema, WorkResponseSchema, type WorkRequest, type WorkResponse } from "./gen/pawl/v1/worker_pb.js";
+import { firstReconnect, maxReconnect } from "./limits.js";
 import { backoff, pathOf, type Caller } from "./rpc.js";
 import { hangs } from "./watch.js";
 
@@ -17,8 +18,6 @@ const maxSilence = 240_000;
 const probeAfter = 2000;
 const closeTimeout = 2000; // for the broker to finish a stream that the worker has closed
 const unwantedFor = 60_000; // how long a worker that was once admitted keeps retrying when it is rejected: its token may be replaced in that time
-const firstReconnect = 50;
-const maxReconnect = 5000;
 const steady = 5000;
 
 type Stream = ClientDuplexStream<WorkRequest, WorkResponse>;

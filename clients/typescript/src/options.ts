@@ -2,15 +2,15 @@
 
 import { create } from "@bufbuild/protobuf";
 
-import { MAX_MESSAGE } from "./connection.js";
 import { duration, integer, JSON_TYPE, known, millisecondsOf, number, show, string, timeOf, timestamp, Words } from "./convert.js";
 import type { Duration } from "./convert.js";
+import { priorityWords, stateWords, type Priority, type Retry, type State } from "./data.js";
 import { invalid, PayloadTooLargeError } from "./errors.js";
 import { OnConflict, RetryPolicySchema, TaskSpecSchema, UniqueSchema } from "./gen/pawl/v1/task_pb.js";
 import type { RetryPolicy, TaskSpec, Unique as UniqueMessage } from "./gen/pawl/v1/task_pb.js";
-import { priorityWords, stateWords, type Priority, type Retry, type State } from "./data.js";
+import { maxMessage } from "./limits.js";
 
-const maxPayload = MAX_MESSAGE - (1 << 20); // what fits in one message; the broker's own limit is lower
+const maxPayload = maxMessage - (1 << 20); // what fits in one message; the broker's own limit is lower
 
 type ConflictWord = "keep" | "replace" | "keep_last" | "reject";
 const onConflicts = new Words<ConflictWord>(OnConflict);
@@ -131,7 +131,7 @@ function notZero(field: string, value: number): number {
 export function spec(type: string, payload: Uint8Array, contentType: string, options: TaskOptions): TaskSpec {
   if (!type) throw invalid("type", "is empty");
   if (payload.length > maxPayload) {
-    const message = `payload of type "${type}": ${payload.length} bytes exceed the message limit of ${MAX_MESSAGE}`;
+    const message = `payload of type "${type}": ${payload.length} bytes exceed the message limit of ${maxMessage}`;
     throw new PayloadTooLargeError(message, { field: "payload" });
   }
   const o = options;

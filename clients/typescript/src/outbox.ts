@@ -2,8 +2,9 @@
 
 import { create } from "@bufbuild/protobuf";
 
-import { add, MAX_BYTES, MAX_ITEMS, sizeOf } from "./ending.js";
+import { add, MAX_BYTES, sizeOf } from "./ending.js";
 import { SettleRequestSchema, type SettleRequest } from "./gen/pawl/v1/worker_pb.js";
+import { maxSettle } from "./limits.js";
 import { extension, type Held } from "./held.js";
 
 const maxFrames = 2; // unanswered frames with endings of a shard, beyond which its endings are gathered for the next frame
@@ -63,9 +64,9 @@ export class Outbox {
    */
   take(now: number): { frame: SettleRequest | undefined; ready: boolean } {
     const frame = create(SettleRequestSchema);
-    const extended = this.extends.splice(0, MAX_ITEMS);
+    const extended = this.extends.splice(0, maxSettle);
     for (const held of extended) if (held.phase === "running") frame.extends.push(extension(held, now));
-    const limit = MAX_ITEMS - extended.length;
+    const limit = maxSettle - extended.length;
     let size = 0;
     let taken = 0;
     let waits = false;

@@ -11,10 +11,9 @@ import { show } from "./convert.js";
 import type { Encryption } from "./encrypt.js";
 import { ClientClosedError, errorOfCall, IncompleteError, invalid, PawlError, TimeoutError, UnavailableError, type Missing } from "./errors.js";
 import { AccessService } from "./gen/pawl/v1/access_pb.js";
+import { firstPause, maxPause } from "./limits.js";
 import { Watch } from "./watch.js";
 
-const firstPause = 20;
-const maxPause = 2000;
 const attemptTime = 10_000; // for an answer, beyond what the server was asked to wait
 const maxTimer = 0x7fffffff;
 // Retries beyond the budget after a node that was not ready, because the next node may be. After a lost connection, for which no server asks

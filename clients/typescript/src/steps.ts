@@ -9,16 +9,12 @@ import { invalid, InvalidArgumentError, NotFoundError, PawlError, StaleClaimErro
 import { OnceState, type BeginOnceResponse } from "./gen/pawl/v1/once_pb.js";
 import { WorkerService } from "./gen/pawl/v1/worker_pb.js";
 import { jsonOf, type Kept } from "./kept.js";
+import { firstRest, maxHold, maxName, maxOnceResult, maxRest } from "./limits.js";
 import { DeadLetter, OnceHeld } from "./outcome.js";
 import { backoff, type CallLimits } from "./rpc.js";
 
-const maxName = 256; // bytes of a step's name or a once key
-const maxOnceResult = 64 << 10;
 const minTtl = 1000;
-const maxTtl = 365 * 86_400_000;
 const maxPatience = 10_000; // how long to wait for a once key, but no longer than half a lease
-const firstRest = 50; // pauses between requests for a once key
-const maxRest = 1000;
 const minPutOff = 1000; // for how long a task is snoozed that has waited in vain
 const maxPutOff = 30_000;
 // Time for recording what has happened, even if the handler is told to stop meanwhile: what is not recorded will be done again.
@@ -66,7 +62,7 @@ export function once<R>(claim: Claimed, key: string, fn: () => Promise<R> | R, t
 async function runOnce<R>(claim: Claimed, key: string, fn: () => Promise<R> | R, ttl: Duration | undefined): Promise<R> {
   checkName("key", key);
   const kept = ttl === undefined ? undefined : milliseconds("ttl", ttl);
-  if (kept !== undefined && !(kept >= minTtl && kept <= maxTtl)) throw invalid("ttl", `${show(ttl)} is not between 1 s and 365 days`);
+  if (kept !== undefined && !(kept >= minTtl && kept <= maxHold)) throw invalid("ttl", `${show(ttl)} is not between 1 s and 365 days`);
   const { state } = innerOf(claim);
   return alone(claim, `once/${key}`, async () => {
     if (state.unclear.has(key)) throw new UnavailableError(`once ${show(key)}: it is unknown whether this run still holds the key`);

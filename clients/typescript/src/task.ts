@@ -3,9 +3,8 @@
 import { encode, show } from "./convert.js";
 import { inside, invalid } from "./errors.js";
 import type { TaskSpec } from "./gen/pawl/v1/task_pb.js";
+import { maxChainDepth } from "./limits.js";
 import { isJSON, merge, spec, type TaskOptions } from "./options.js";
-
-const maxDepth = 20; // length of a chain of follow-up tasks
 
 /** The parameters of defineTask, in addition to the options of the task. */
 export interface Definition<Args> extends TaskOptions {
@@ -72,7 +71,7 @@ export class Call<Result = unknown> {
     readonly followers: readonly Call[],
   ) {
     this.depth = Math.max(0, ...followers.map((call) => 1 + call.depth));
-    if (this.depth > maxDepth) throw invalid("then", `${this.depth} tasks in a chain, at most ${maxDepth} are allowed`);
+    if (this.depth > maxChainDepth) throw invalid("then", `${this.depth} tasks in a chain, at most ${maxChainDepth} are allowed`);
   }
 
   /** Returns the call with more options. */

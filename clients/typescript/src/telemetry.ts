@@ -14,6 +14,7 @@ import { cut, messageOf, show } from "./convert.js";
 import { PawlError } from "./errors.js";
 import type { TaskSpec } from "./gen/pawl/v1/task_pb.js";
 import type { ClaimedTask } from "./gen/pawl/v1/worker_pb.js";
+import { maxHeaderBytes, maxHeaders } from "./limits.js";
 
 const api = optional(); // without await, which would keep CommonJS programs from requiring this package
 
@@ -26,8 +27,6 @@ function optional(): typeof OpenTelemetry | undefined {
 }
 
 const scope = "@pawlq/pawl";
-const maxHeaders = 64; // the broker's limits: a task must not be refused because of its trace
-const maxHeaderBytes = 16 << 10;
 const maxLinks = 128;
 const maxStatusText = 1 << 10;
 const buckets = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10]; // seconds, from the conventions

@@ -10,16 +10,11 @@ import { bytesOf, cut, duration, known, milliseconds, show, string, type Duratio
 import { invalid } from "./errors.js";
 import { Order, WorkHelloSchema, type WorkHello } from "./gen/pawl/v1/worker_pb.js";
 import type { Handler } from "./handler.js";
+import { maxClaimQueues, maxClaimTypes, maxLease, maxName, maxWeight, minLease } from "./limits.js";
 import { safely, stderrLogger, type Logger } from "./log.js";
 import { Run } from "./run.js";
 
-const maxQueues = 100;
-const maxWeight = 1000;
-const maxTypes = 1000;
 const maxConcurrency = 10_000;
-const maxName = 256;
-const minLease = 1000;
-const maxLease = 12 * 3_600_000;
 
 /**
  * Queues with weights, { mail: 7, default: 3 }, to claim from them in that proportion, or in strict order, ["urgent", "default"], to claim
@@ -163,7 +158,7 @@ function handlersByType(handlers: Iterable<Handler>): Map<string, Handler> {
     if (out.has(handler.type)) throw invalid("types", `there are two handlers for the type ${show(handler.type)}`);
     out.set(handler.type, handler);
   }
-  if (out.size < 1 || out.size > maxTypes) throw invalid("types", `there are handlers for ${out.size} types, want 1 to ${maxTypes}`);
+  if (out.size < 1 || out.size > maxClaimTypes) throw invalid("types", `there are handlers for ${out.size} types, want 1 to ${maxClaimTypes}`);
   return out;
 }
 
@@ -194,7 +189,7 @@ function helloOf(options: WorkerOptions, types: string[], slots: number): WorkHe
 
 function setQueues(hello: WorkHello, queues: WorkerQueues): void {
   const weights = weightsOf(queues);
-  if (weights.size < 1 || weights.size > maxQueues) throw invalid("queues", `${weights.size} queues, want 1 to ${maxQueues}`);
+  if (weights.size < 1 || weights.size > maxClaimQueues) throw invalid("queues", `${weights.size} queues, want 1 to ${maxClaimQueues}`);
   const weighted = [...weights.values()].filter((weight) => weight !== undefined).length;
   if (weighted > 0 && weighted < weights.size) throw invalid("queues", "give a weight to all queues or to none");
   hello.order = weighted > 0 ? Order.WEIGHTED : Order.STRICT;

@@ -18,10 +18,10 @@ from typing import Any, Callable, Union
 import grpc
 
 from pawl import errors
+from pawl._limits import MAX_MESSAGE
 
 DEFAULT_SERVER = "127.0.0.1:7295"
 DEFAULT_PORT = "7295"
-MAX_MESSAGE = 16 << 20
 HEALTH_CHECK = "/grpc.health.v1.Health/Check"
 _MAX_ADDRESSES = 32  # more nodes than a client would ever try
 

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from typing import Union
 
 from pawl import _convert, errors
+from pawl._limits import MAX_ERROR_TEXT
 from pawl.outcome import DeadLetter, Discard, Outcome, Poison, RetryIn, Snooze
 from pawl.v1 import task_pb2, worker_pb2
 
-MAX_ITEMS = 1000  # the broker's limit for one settle frame
 MAX_BYTES = 4 << 20  # keeps a frame well below the message limit: each result may have 1 MiB
 NOT_OURS = 30.0  # seconds for which a task without a handler here is snoozed
-_MAX_TEXT = 8 << 10
-_MAX_STACK = 8 << 10
 
 Request = Union[worker_pb2.AckRequest, worker_pb2.FailRequest, worker_pb2.ReleaseRequest]
 
@@ -131,9 +129,9 @@ def _said(err: BaseException) -> BaseException:
 def _task_error(err: BaseException, type: str) -> task_pb2.TaskError:
     said = _said(err)
     stack = "".join(traceback.format_exception(err)) if err.__traceback__ is not None else ""
-    tail = stack.encode("utf-8", "replace")[-_MAX_STACK:].decode("utf-8", "ignore")  # the innermost calls come last
+    tail = stack.encode("utf-8", "replace")[-MAX_ERROR_TEXT:].decode("utf-8", "ignore")  # the innermost calls come last
     return task_pb2.TaskError(
-        message=_convert.cut(text(err), _MAX_TEXT), type=_convert.cut(type or _type_name(said), 256), stack=tail
+        message=_convert.cut(text(err), MAX_ERROR_TEXT), type=_convert.cut(type or _type_name(said), 256), stack=tail
     )
 
 

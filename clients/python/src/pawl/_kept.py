@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pawl import _convert, errors
-
-MAX_CHECKPOINT = 64 << 10  # the broker's limit in bytes
+from pawl._limits import MAX_CHECKPOINT
 
 WRAPPED = b'{"pawl_encrypted":"'
 """The start of encrypted bytes where the broker requires JSON."""

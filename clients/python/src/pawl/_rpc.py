@@ -28,15 +28,13 @@ from pawl import _convert, _messages, errors
 from pawl._connection import Connection
 from pawl._encrypt import Encryption
 from pawl._gather import Gatherer
+from pawl._limits import FIRST_PAUSE, MAX_ACTOR, MAX_PAUSE
 from pawl.v1 import access_pb2, call_pb2, group_pb2, once_pb2, producer_pb2, schedule_pb2, worker_pb2
 
 T = TypeVar("T")
 Resp = TypeVar("Resp", bound=Message)
 M = TypeVar("M", bound=Message)
 
-_FIRST_PAUSE = 0.02
-_MAX_PAUSE = 2.0
-_MAX_ACTOR = 256  # characters
 _EARLY = 0.05  # gRPC may end an attempt a little before its time
 _ATTEMPT = 10.0  # how long one attempt of a call may take, beyond the time that the server is asked to wait
 # Retries beyond the budget after a node that was not ready, because the next node may be. After a lost connection, for which no server asks
@@ -244,7 +242,7 @@ class Caller:
         """Returns how long to wait before retrying a call that failed with err."""
         not_ready = err.reason == "node_not_ready"
         rest = 0.0 if not_ready else err.retry_after
-        pause = max(backoff(attempt, _FIRST_PAUSE, _MAX_PAUSE), rest)
+        pause = max(backoff(attempt, FIRST_PAUSE, MAX_PAUSE), rest)
         if attempt >= _FREE_TRIES or rest > 0 or (attempt > 0 and not not_ready):
             pause = max(pause, self._budget.take(time.monotonic()))
         return pause
@@ -421,8 +419,8 @@ def _refuse_on_loop() -> None:
 
 
 def _check_actor(actor: str) -> None:
-    if not (isinstance(actor, str) and 1 <= len(actor) <= _MAX_ACTOR and actor.isascii() and actor.isprintable()):
-        raise errors.invalid("actor", f"{actor!r:.64} is not 1 to {_MAX_ACTOR} characters of printable ASCII")
+    if not (isinstance(actor, str) and 1 <= len(actor) <= MAX_ACTOR and actor.isascii() and actor.isprintable()):
+        raise errors.invalid("actor", f"{actor!r:.64} is not 1 to {MAX_ACTOR} characters of printable ASCII")
 
 
 def serialize(message: Message) -> bytes:
@@ -516,5 +514,5 @@ class _RetryBudget:
         with self._lock:
             self._tokens = min(self._tokens + (now - self._last) * self._PER_SECOND, self._MAX)
             self._last = now
-            self._tokens = max(self._tokens - 1, -_MAX_PAUSE * self._PER_SECOND)
+            self._tokens = max(self._tokens - 1, -MAX_PAUSE * self._PER_SECOND)
             return max(-self._tokens / self._PER_SECOND, 0.0)

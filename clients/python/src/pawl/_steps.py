@@ -12,17 +12,15 @@ from pawl import _convert, _ending, _rpc, errors
 from pawl._claimed import Claimed
 from pawl._convert import Seconds
 from pawl._kept import Kept
+from pawl._limits import FIRST_REST, MAX_HOLD, MAX_NAME, MAX_ONCE_RESULT, MAX_REST
 from pawl.outcome import DeadLetter, Interrupted, OnceHeld, Snooze
 from pawl.v1 import once_pb2, worker_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-_MAX_NAME = 256  # bytes of a step's name or a once key
-_MAX_ONCE_RESULT = 64 << 10
-_MIN_TTL, _MAX_TTL = 1.0, 365 * 86_400.0
+_MIN_TTL = 1.0
 _MAX_PATIENCE = 10.0  # how long to wait for a once key, but no longer than half a lease
-_FIRST_REST, _MAX_REST = 0.05, 1.0  # pauses between requests for a once key
 _MIN_PUT_OFF, _MAX_PUT_OFF = 1.0, 30.0  # for how long a task is snoozed that has waited in vain
 # Time for recording what has happened, even if the handler is told to stop meanwhile: what is not recorded will be done again.
 _RECORD_TIME = 10.0
@@ -77,7 +75,7 @@ def once(claim: Claimed, key: str, fn: Callable[[], Any], ttl: Seconds | None) -
 
 def _once(claim: Claimed, key: str, fn: Callable[[], Any], ttl: Seconds | None) -> _rpc.Op[Any]:
     _check_name("key", key)
-    if ttl is not None and not _MIN_TTL <= _convert.seconds("ttl", ttl) <= _MAX_TTL:
+    if ttl is not None and not _MIN_TTL <= _convert.seconds("ttl", ttl) <= MAX_HOLD:
         raise errors.invalid("ttl", f"{ttl} is not between 1 s and 365 days")
     yield from _enter(claim, f"once/{key}")
     try:
@@ -125,7 +123,7 @@ def _begin(claim: Claimed, key: str) -> _rpc.Op[once_pb2.BeginOnceResponse]:
             put_off = min(max(claim.lease / 2, _MIN_PUT_OFF), _MAX_PUT_OFF)
             holder = answer.holder
             raise OnceHeld(random.uniform(put_off / 2, put_off), f"once {key!r} is held by task {holder.task_id}, worker {holder.worker!r}")
-        rest = _rpc.backoff(attempt, _FIRST_REST, _MAX_REST)
+        rest = _rpc.backoff(attempt, FIRST_REST, MAX_REST)
         yield _rpc.Pause(min(rest, _convert.seconds_of(answer.retry_after) or rest))
     raise AssertionError("unreachable")
 
@@ -193,8 +191,8 @@ def _check_name(field: str, name: str) -> None:
         size = len(name.encode())
     except (AttributeError, UnicodeEncodeError):
         size = 0
-    if not 1 <= size <= _MAX_NAME:
-        raise errors.invalid(field, f"{name!r:.64} is not 1 to {_MAX_NAME} bytes of UTF-8")
+    if not 1 <= size <= MAX_NAME:
+        raise errors.invalid(field, f"{name!r:.64} is not 1 to {MAX_NAME} bytes of UTF-8")
 
 
 def _encode(result: Any) -> bytes:
@@ -208,8 +206,8 @@ def _once_result(result: Any) -> bytes:
     if result is None:
         return b""
     data = _encode(result)
-    if len(data) > _MAX_ONCE_RESULT:
-        raise _unrecorded(errors.invalid("result", f"{len(data)} bytes, at most {_MAX_ONCE_RESULT}"))
+    if len(data) > MAX_ONCE_RESULT:
+        raise _unrecorded(errors.invalid("result", f"{len(data)} bytes, at most {MAX_ONCE_RESULT}"))
     return data
 
 

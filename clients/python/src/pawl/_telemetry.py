@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable, ParamSpec, TypeVar, Union
 
 from pawl import _convert, errors
+from pawl._limits import MAX_HEADERS, MAX_HEADER_BYTES
 from pawl.v1 import task_pb2, worker_pb2
 
 try:
@@ -27,8 +28,6 @@ except ImportError:
     _carry = None
 
 _SCOPE = "pawl"
-_MAX_HEADERS = 64  # the broker's limits: a task must not be refused because of its trace
-_MAX_HEADER_BYTES = 16 << 10
 _MAX_LINKS = 128
 _MAX_STATUS_TEXT = 1 << 10
 _BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10]  # seconds, from the conventions
@@ -178,7 +177,7 @@ class Span:
         _carry.inject(said, context=_trace.set_span_in_context(self._span))
         every = [*task.headers.items(), *said.items()]
         size = sum(len(name.encode()) + len(value.encode("utf-8", "replace")) for name, value in every)
-        if len(every) <= _MAX_HEADERS and size <= _MAX_HEADER_BYTES:
+        if len(every) <= MAX_HEADERS and size <= MAX_HEADER_BYTES:
             task.headers.update(said)
 
 

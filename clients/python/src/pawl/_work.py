@@ -29,6 +29,7 @@ import grpc
 from pawl import _convert, _ending, _rpc, _signals, _telemetry, claim, errors, outcome
 from pawl._connection import HEALTH_CHECK
 from pawl._held import Held, Phase, extension, log, log_end, loss, outcome_of, title, verdict
+from pawl._limits import FIRST_RECONNECT, FIRST_RESEND, MAX_RECONNECT, MAX_RESEND, MAX_SETTLE
 from pawl._slots import Loop, Threads
 from pawl.v1 import task_pb2, worker_pb2
 
@@ -46,8 +47,7 @@ _MAX_SILENCE = 240.0
 _PROBE_AFTER, _PROBE_TIMEOUT = 2.0, 1.5
 _CLOSE_TIMEOUT = 2.0  # for the broker to finish a stream that the worker has closed
 _UNWANTED_FOR = 60.0  # how long a worker that was once admitted keeps retrying when it is rejected: its token may be replaced in that time
-_FIRST_RECONNECT, _MAX_RECONNECT, _STEADY = 0.05, 5.0, 5.0
-_FIRST_RESEND, _MAX_RESEND = 0.1, 5.0  # pauses before resending an ending that the broker could not accept
+_STEADY = 5.0
 _DRAIN_GRACE = 1.0  # for handlers that were told to stop
 _SETTLE_TIMEOUT = 1.0  # for the broker to confirm the last endings, over the stream and then again by a call
 _DEFAULT_LEASE = 30.0
@@ -424,9 +424,9 @@ class Run:
             if err is not None and (final and not served or unwanted and now - unwanted >= _UNWANTED_FOR):
                 self._wake.put(err)
                 return
-            pause = _rpc.backoff(attempt, _FIRST_RECONNECT, _MAX_RECONNECT)
+            pause = _rpc.backoff(attempt, FIRST_RECONNECT, MAX_RECONNECT)
             if err is not None:
-                pause = max(pause, min(err.retry_after, _MAX_RECONNECT))
+                pause = max(pause, min(err.retry_after, MAX_RECONNECT))
                 log.log(logging.ERROR if not_let_in else logging.WARNING, "work stream broke, reconnecting in %.2f s: %s", pause, err)
             attempt += 1
             self._pause(pause)
@@ -573,7 +573,7 @@ class Run:
         """Grants all free slots to the broker, or fewer if too many endings await confirmation."""
         unsettled = len(self._claims) - self._busy
         free = self._concurrency - self._busy - self._granted
-        free = max(0, min(free, self._concurrency + _ending.MAX_ITEMS - unsettled))
+        free = max(0, min(free, self._concurrency + MAX_SETTLE - unsettled))
         self._granted += free
         return free
 
@@ -581,11 +581,11 @@ class Run:
         """Fills a frame with extensions, and with the endings of shards that have room for another frame. Returns whether there is
         anything in it, and whether it has endings or none wait for room."""
         now = time.monotonic()
-        extends, self._out.extends = self._out.extends[: _ending.MAX_ITEMS], self._out.extends[_ending.MAX_ITEMS :]
+        extends, self._out.extends = self._out.extends[: MAX_SETTLE], self._out.extends[MAX_SETTLE :]
         for held in extends:
             if held.phase is Phase.RUNNING:
                 settle.extends.append(extension(held, now))
-        limit, size, taken = _ending.MAX_ITEMS - len(extends), 0, 0
+        limit, size, taken = MAX_SETTLE - len(extends), 0, 0
         for shard in self._out.endings.values():
             if shard.full:
                 continue
@@ -664,7 +664,7 @@ class Run:
     def _refused(self, held: Held, err: errors.PawlError, now: float) -> None:
         """Decides what to do with an ending that the broker refused. The caller holds the lock."""
         if isinstance(err, (errors.UnavailableError, errors.RateLimitedError, errors.InternalError)):
-            held.due = now + max(_rpc.backoff(held.tries, _FIRST_RESEND, _MAX_RESEND), min(err.retry_after, _MAX_RESEND))
+            held.due = now + max(_rpc.backoff(held.tries, FIRST_RESEND, MAX_RESEND), min(err.retry_after, MAX_RESEND))
             held.tries += 1
             self._sweep_at(held.due)
         elif isinstance(err, (errors.InvalidArgumentError, errors.PayloadTooLargeError)) and not held.is_fallback:

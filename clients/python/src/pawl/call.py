@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pawl import _enqueue, _rpc, errors
 from pawl._convert import Seconds
+from pawl._limits import MAX_CHAIN_DEPTH
 from pawl.options import Options, merge, spec
 from pawl.ref import Ref
 from pawl.v1 import task_pb2
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 R_co = TypeVar("R_co", covariant=True)
-
-_MAX_DEPTH = 20  # length of a chain of follow-up tasks
 
 
 @dataclass(frozen=True)
@@ -47,8 +46,8 @@ class Call(Generic[R_co]):
         if it is cancelled or discarded, they are dropped. A task can have at most 8 direct follow-up tasks, and a chain at most 20.
         """
         depth = max((1 + call.depth for call in calls), default=0)
-        if depth > _MAX_DEPTH:
-            raise errors.invalid("then", f"{depth} tasks in a chain, at most {_MAX_DEPTH} are allowed")
+        if depth > MAX_CHAIN_DEPTH:
+            raise errors.invalid("then", f"{depth} tasks in a chain, at most {MAX_CHAIN_DEPTH} are allowed")
         return replace(self, followers=(*self.followers, *calls), depth=max(self.depth, depth))
 
     def enqueue(self) -> Ref[R_co]:

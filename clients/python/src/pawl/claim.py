@@ -13,12 +13,11 @@ from pawl import _convert, _ending, _rpc, _steps, errors, keyring, models
 from pawl._claimed import Holder, State
 from pawl._convert import Seconds
 from pawl._kept import WRAPPED, kept_of
+from pawl._limits import MAX_PROGRESS_TEXT
 from pawl.outcome import DeadLetter, Interrupted, Poison
 from pawl.v1 import task_pb2, worker_pb2
 
 R = TypeVar("R")
-
-_MAX_PROGRESS_TEXT = 1 << 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +87,7 @@ class Claim:
         """Reports progress, from 0 to 100 percent. It does not wait: the worker sends the newest report at most once a second, and
         the task may end before the last one is sent. Raises the reason if the handler should stop."""
         self.check()
-        text = _convert.cut(message, _MAX_PROGRESS_TEXT)
+        text = _convert.cut(message, MAX_PROGRESS_TEXT)
         self._holder.set_progress(task_pb2.Progress(percent=min(max(percent, 0.0), 100.0), message=text))
 
     def set_raw_result(self, data: bytes, content_type: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypedDict, Union, cast
 from pawl import _convert, _hints, errors
 from pawl._convert import Seconds
 from pawl._data import Retry as Retry
-from pawl._connection import MAX_MESSAGE
+from pawl._limits import MAX_MESSAGE
 from pawl.v1 import task_pb2
 
 _PRIORITIES = _convert.Words(task_pb2.Priority, "PRIORITY_")

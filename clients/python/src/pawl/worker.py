@@ -13,17 +13,14 @@ from typing import Union
 
 from pawl import _convert, _rpc, _signals, errors
 from pawl._convert import Seconds
+from pawl._limits import MAX_CLAIM_QUEUES, MAX_CLAIM_TYPES, MAX_LEASE, MAX_WEIGHT, MIN_LEASE
 from pawl._work import Run
 from pawl.app import App
 from pawl.v1 import worker_pb2
 
 Queues = Union[str, Sequence[str], Mapping[str, int]]
 
-_MAX_QUEUES = 100
-_MAX_WEIGHT = 1000
-_MAX_TYPES = 1000
 _MAX_CONCURRENCY = 10_000
-_MIN_LEASE, _MAX_LEASE = 1.0, 12 * 3600.0
 
 
 class Worker:
@@ -53,8 +50,8 @@ class Worker:
         drain = _convert.seconds("drain_timeout", drain_timeout)
         if drain < 0:
             raise errors.invalid("drain_timeout", f"is {drain_timeout}, want 0 or more")
-        if not 1 <= len(app.handlers) <= _MAX_TYPES:
-            raise errors.invalid("types", f"the app has handlers for {len(app.handlers)} types, want 1 to {_MAX_TYPES}")
+        if not 1 <= len(app.handlers) <= MAX_CLAIM_TYPES:
+            raise errors.invalid("types", f"the app has handlers for {len(app.handlers)} types, want 1 to {MAX_CLAIM_TYPES}")
         hello = worker_pb2.WorkHello(
             worker=name or _convert.cut(f"{socket.gethostname()}/{os.getpid()}", 256),
             types=sorted(app.handlers),
@@ -68,8 +65,8 @@ class Worker:
         if len(hello.worker.encode()) > 256:
             raise errors.invalid("name", f"{hello.worker!r} has more than 256 bytes")
         if lease is not None:
-            if not _MIN_LEASE <= _convert.seconds("lease", lease) <= _MAX_LEASE:
-                raise errors.invalid("lease", f"is {lease}, want {_MIN_LEASE:g} to {_MAX_LEASE:g} s")
+            if not MIN_LEASE <= _convert.seconds("lease", lease) <= MAX_LEASE:
+                raise errors.invalid("lease", f"is {lease}, want {MIN_LEASE:g} to {MAX_LEASE:g} s")
             hello.lease.CopyFrom(_convert.duration("lease", lease))
         if max_bytes is not None:
             if max_bytes < 1:
@@ -103,8 +100,8 @@ class Worker:
 
 def _set_queues(hello: worker_pb2.WorkHello, queues: Queues) -> None:
     weights = queues if isinstance(queues, Mapping) else _parse(queues)
-    if not 1 <= len(weights) <= _MAX_QUEUES:
-        raise errors.invalid("queues", f"{len(weights)} queues, want 1 to {_MAX_QUEUES}")
+    if not 1 <= len(weights) <= MAX_CLAIM_QUEUES:
+        raise errors.invalid("queues", f"{len(weights)} queues, want 1 to {MAX_CLAIM_QUEUES}")
     weighted = [weight is not None for weight in weights.values()]
     if any(weighted) and not all(weighted):
         raise errors.invalid("queues", f"{queues!r}: give a weight to all queues or to none")
@@ -112,8 +109,8 @@ def _set_queues(hello: worker_pb2.WorkHello, queues: Queues) -> None:
     for name, weight in weights.items():
         if not name:
             raise errors.invalid("queues", f"{queues!r}: a queue has no name")
-        if weight is not None and not 1 <= weight <= _MAX_WEIGHT:
-            raise errors.invalid(f"queues.{name}", f"{weight} is not between 1 and {_MAX_WEIGHT}")
+        if weight is not None and not 1 <= weight <= MAX_WEIGHT:
+            raise errors.invalid(f"queues.{name}", f"{weight} is not between 1 and {MAX_WEIGHT}")
         hello.queues.add(queue=name, weight=weight or 0)
 
 
