@@ -4,8 +4,12 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/pawlq/pawl/internal/contract"
 )
 
 // TestGeneratedFilesAreUpToDate: "make generate" writes them.
@@ -25,6 +29,27 @@ func TestGeneratedFilesAreUpToDate(t *testing.T) {
 		if files[file] == nil {
 			t.Errorf("%s is not generated any more", file)
 		}
+	}
+}
+
+// TestEveryCodeHasAClass: an error code of the broker that has none would be a plain PawlError in Python and TypeScript.
+func TestEveryCodeHasAClass(t *testing.T) {
+	source, err := os.ReadFile("../../internal/task/refusal.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{string(contract.CodeInternal)}
+	for _, m := range regexp.MustCompile(`\tCode\w+ +Code = "(\w+)"`).FindAllSubmatch(source, -1) {
+		want = append(want, string(m[1]))
+	}
+	var got []string
+	for _, e := range errorClasses {
+		got = append(got, string(e.code))
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if len(got) < 12 || !slices.Equal(want, got) {
+		t.Errorf("classes for the codes %q, want %q", got, want)
 	}
 }
 
