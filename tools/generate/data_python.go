@@ -86,7 +86,7 @@ func pythonData(docs comments) []byte {
 		for _, f := range fields {
 			if e := f.field.Enum(); e != nil {
 				enums[snake(string(e.Name()))] = e
-				modules[pythonModule(e)] = true
+				modules[module(e)] = true
 			}
 			fmt.Fprintf(&functions, "        %s=%s,\n", f.name, f.readPython())
 		}
@@ -95,7 +95,7 @@ func pythonData(docs comments) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%sfrom pawl.v1 import %s\n\n", pythonDataHead, strings.Join(slices.Sorted(maps.Keys(modules)), ", "))
 	for _, name := range slices.Sorted(maps.Keys(enums)) {
-		fmt.Fprintf(&b, "%s_WORDS = _convert.Words(%s.%s, %q)\n", strings.ToUpper(name), pythonModule(enums[name]), enums[name].Name(),
+		fmt.Fprintf(&b, "%s_WORDS = _convert.Words(%s.%s, %q)\n", strings.ToUpper(name), module(enums[name]), enums[name].Name(),
 			strings.ToUpper(name)+"_")
 	}
 	b.WriteString(pythonEnded)
@@ -110,11 +110,6 @@ func docstring(doc string) string {
 		doc += " "
 	}
 	return "    " + strings.Join(wrap(`"""`+doc+`"""`, 140-len("    ")), "\n    ") + "\n"
-}
-
-func pythonModule(d protoreflect.Descriptor) string {
-	path := strings.TrimSuffix(d.ParentFile().Path(), ".proto")
-	return path[strings.LastIndex(path, "/")+1:] + "_pb2"
 }
 
 // snake returns the name of a type as the name of a function: task_info.

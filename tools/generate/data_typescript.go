@@ -180,8 +180,7 @@ func (f dataField) typescriptElement(how how) string {
 // readTypescript returns the expression for a field of a message p.
 func (f dataField) readTypescript() string {
 	got := "p." + camelCase(f.own)
-	of := lowerFirst(typeNamed(typeIn(f.field)) + " ")
-	of = strings.TrimSpace(of)
+	of := lowerFirst(typeNamed(typeIn(f.field)))
 	switch name := typeIn(f.field); {
 	case f.field.IsMap():
 		return got

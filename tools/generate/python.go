@@ -62,9 +62,9 @@ func python() []byte {
 	return b.Bytes()
 }
 
-// module names the Python module of a message.
-func module(m protoreflect.MessageDescriptor) string {
-	return strings.TrimSuffix(path.Base(m.ParentFile().Path()), ".proto") + "_pb2"
+// module names the Python module of a message or an enum.
+func module(d protoreflect.Descriptor) string {
+	return strings.TrimSuffix(path.Base(d.ParentFile().Path()), ".proto") + "_pb2"
 }
 
 // constant names the constant for a method: _GET_QUEUE.

@@ -200,7 +200,12 @@ func camelCase(text string) string {
 	return strings.Join(parts, "")
 }
 
-func lowerFirst(name string) string { return strings.ToLower(name[:1]) + name[1:] }
+func lowerFirst(name string) string {
+	if name == "" {
+		return ""
+	}
+	return strings.ToLower(name[:1]) + name[1:]
+}
 
 // wrap divides a text into lines.
 func wrap(text string, width int) (out []string) {

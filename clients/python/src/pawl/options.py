@@ -9,12 +9,11 @@ from typing import Any, TypedDict, Union, cast
 
 from pawl import _convert, _hints, errors
 from pawl._convert import Seconds
+from pawl._data import PRIORITY_WORDS, STATE_WORDS
 from pawl._data import Retry as Retry
 from pawl._limits import MAX_MESSAGE
 from pawl.v1 import task_pb2
 
-_PRIORITIES = _convert.Words(task_pb2.Priority, "PRIORITY_")
-_STATES = _convert.Words(task_pb2.State, "STATE_")
 _ON_CONFLICT = _convert.Words(task_pb2.OnConflict, "ON_CONFLICT_")
 
 _MAX_PAYLOAD = MAX_MESSAGE - (1 << 20)  # what fits in one message; the broker's own limit is lower
@@ -125,7 +124,7 @@ def spec(type: str, payload: bytes, content_type: str, options: Options) -> task
     if "run_at" in options:
         out.run_at.CopyFrom(_convert.timestamp("run_at", options["run_at"]))
     if "priority" in options:
-        out.priority = _PRIORITIES.number("priority", options["priority"])
+        out.priority = PRIORITY_WORDS.number("priority", options["priority"])
     if "retry" in options:
         out.retry.CopyFrom(_retry(options["retry"]))
     if "unique" in options:
@@ -154,11 +153,11 @@ def options_of(p: task_pb2.TaskSpec) -> Options:
     if p.HasField("run_at"):
         out["run_at"] = _convert.time_of(p.run_at)
     if p.priority:
-        out["priority"] = _PRIORITIES.word(p.priority)
+        out["priority"] = PRIORITY_WORDS.word(p.priority)
     if p.HasField("retry"):
         out["retry"] = Retry(_convert.seconds_of(p.retry.initial), p.retry.factor, _convert.seconds_of(p.retry.max), p.retry.jitter)
     if p.HasField("unique"):
-        states = tuple(_STATES.word(state) for state in p.unique.states)
+        states = tuple(STATE_WORDS.word(state) for state in p.unique.states)
         out["unique"] = Unique(p.unique.key or None, states, _ON_CONFLICT.word(p.unique.on_conflict) or "keep")
     if p.tags:
         out["tags"] = tuple(p.tags)
@@ -203,5 +202,5 @@ def _unique(unique: Unique | str) -> task_pb2.Unique:
     out = task_pb2.Unique(on_conflict=_ON_CONFLICT.number("unique.on_conflict", unique.on_conflict))
     if unique.key is not None:
         _convert.set_field(out, "key", unique.key)
-    out.states.extend(_STATES.number("unique.states", state) for state in _convert.strings("unique.states", unique.states))
+    out.states.extend(STATE_WORDS.number("unique.states", state) for state in _convert.strings("unique.states", unique.states))
     return out
