@@ -298,7 +298,7 @@ func operationOfSDK(o *admin.Operation) operationInfo {
 		f.Payload = append(f.Payload, c.Path+":"+c.Value)
 	}
 	return operationInfo{operation: operation{Action: string(o.Action), Filter: f, ToQueue: o.ToQueue, Priority: string(o.Priority),
-		Max: o.Max, Canary: o.Canary, Rate: o.Rate}, ID: o.ID, State: string(o.State), Stopping: string(o.Stopping),
+		Max: o.Max, Canary: o.Canary, Rate: o.Rate, Reason: o.Reason}, ID: o.ID, State: string(o.State), Stopping: string(o.Stopping),
 		Why: o.StopReason, CreatedAt: o.CreatedAt, PausedAt: o.PausedAt, EndedAt: o.EndedAt, Total: o.Counts.Total,
 		Matched: o.Counts.Matched, Done: o.Counts.Done, Skipped: o.Counts.Skipped, Failed: o.Counts.Failed}
 }
