@@ -476,7 +476,7 @@ func TestErrors(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f, client := start(t)
 			f.before = func(string) error { return c.from }
-			_, err := admin.New(client).Tasks().Cancel(t.Context(), "t1", "")
+			_, err := admin.New(client).Tasks().Cancel(t.Context(), "t1")
 			wantErr(t, c.from.Error(), err, c.want)
 			var e *pawltype.Error
 			if !errors.As(err, &e) {
@@ -557,7 +557,7 @@ func TestWait(t *testing.T) {
 				return nil
 			}
 		})
-		if task, err := admin.New(client).Tasks().Cancel(t.Context(), "t1", "why"); err != nil || task.ID != "t1" {
+		if task, err := admin.New(client).WithReason("why").Tasks().Cancel(t.Context(), "t1"); err != nil || task.ID != "t1" {
 			t.Errorf("Cancel did not retry after a lost response: %+v, %v", task, err)
 		}
 	})

@@ -151,7 +151,7 @@ func TestLeadersOfSeveralShards(t *testing.T) {
 		c.took()
 		for _, q := range []string{"a", "b", "c"} {
 			c.must(client, pawl.Queue(q))
-			if _, err := admin.New(client).Tasks().Cancel(t.Context(), ids[q], ""); err != nil {
+			if _, err := admin.New(client).Tasks().Cancel(t.Context(), ids[q]); err != nil {
 				t.Error(err)
 			}
 		}

@@ -171,7 +171,7 @@ func ExampleRef_Wait() {
 	if err != nil {
 		panic(err)
 	}
-	if _, err := admin.New(client).Tasks().Cancel(ctx, ref.ID, "the account is gone"); err != nil {
+	if _, err := admin.New(client).WithReason("the account is gone").Tasks().Cancel(ctx, ref.ID); err != nil {
 		panic(err)
 	}
 	info, err := ref.Wait(ctx)

@@ -60,7 +60,7 @@ func TestGroupCalls(t *testing.T) {
 			return g.ID, nil
 		}, &pawlv1.CloseGroupResponse{Group: &pawlv1.Group{GroupId: "g"}}, "g", `close group "g": `},
 		"CancelGroup": {func(c *pawl.Client) (string, error) {
-			g, err := admin.New(c).Groups().Cancel(t.Context(), "g", "over")
+			g, err := admin.New(c).Groups().Cancel(t.Context(), "g")
 			if err != nil {
 				return "", err
 			}

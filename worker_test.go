@@ -316,7 +316,7 @@ func TestContextEndsWithTheClaim(t *testing.T) {
 		told  bool // whether the outcome is sent to the broker: not for a claim that it has taken away
 	}{
 		"cancelled": {func(_ *fake, client *pawl.Client, id string) {
-			admin.New(client).Tasks().Cancel(context.Background(), id, "")
+			admin.New(client).Tasks().Cancel(context.Background(), id)
 		}, time.Millisecond, pawltype.ErrCancelled, false},
 		"lost": {func(f *fake, _ *pawl.Client, id string) {
 			f.set(func() { f.take(f.tasks[id], pawlv1.State_STATE_READY, "reclaimed") })

@@ -171,6 +171,19 @@ func namespaceOf(p *pawlv1.Namespace) Namespace {
 	}
 }
 
+// UpdatedNamespace is a namespace after a change of its quotas.
+type UpdatedNamespace struct {
+	Namespace
+	Unconfirmed []string // nodes that did not acknowledge it within a second
+}
+
+func updatedNamespaceOf(p *pawlv1.SetQuotasResponse) UpdatedNamespace {
+	return UpdatedNamespace{
+		Namespace:   namespaceOf(p.GetNamespace()),
+		Unconfirmed: p.GetUnconfirmedNodes(),
+	}
+}
+
 // Quotas limit what a namespace may use; 0: no limit. Requests beyond a quota are refused, tasks with queue_full or
 // rate_limited.
 type Quotas struct {

@@ -2,7 +2,7 @@
 // webhooks, markers and the audit log.
 //
 //	operator := admin.New(client).WithActor("lena@example.com")
-//	queue, err := operator.Queues().Pause(ctx, "mail", "the provider is down")
+//	queue, err := operator.WithReason("the provider is down").Queues().Pause(ctx, "mail")
 //
 // The command and the web UI use the same calls. The client decides which server and namespace they go to, and how they are retried.
 package admin
@@ -50,7 +50,6 @@ func (a Client) WithActor(name string) Client {
 }
 
 // WithReason returns a copy of the client whose calls give a reason of at most 1,024 bytes, which the server records with what they change.
-// The reason argument of a call takes precedence unless it is empty.
 func (a Client) WithReason(reason string) Client {
 	a.reason = reason
 	return a

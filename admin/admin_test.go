@@ -239,7 +239,7 @@ func TestTasksWithStates(t *testing.T) {
 	tasks := operator.Tasks()
 	for _, of := range []admin.Tasks{tasks.WithStates(pawltype.StateDead, pawltype.StatePoisoned), tasks} {
 		of.Retry(t.Context(), "a")
-		of.Discard(t.Context(), "a", "")
+		of.Discard(t.Context(), "a")
 	}
 	var got [][]pawlv1.State
 	for _, c := range s.taken() {
@@ -249,7 +249,7 @@ func TestTasksWithStates(t *testing.T) {
 	if want := [][]pawlv1.State{both, both, nil, nil}; !reflect.DeepEqual(got, want) {
 		t.Errorf("the states asked for are %v, want %v", got, want)
 	}
-	if _, err := tasks.WithStates("lost").Discard(t.Context(), "a", ""); !errors.Is(err, pawltype.ErrInvalidArgument) ||
+	if _, err := tasks.WithStates("lost").Discard(t.Context(), "a"); !errors.Is(err, pawltype.ErrInvalidArgument) ||
 		len(s.taken()) > 0 {
 		t.Errorf("Discard of a task in a state that does not exist: %v, want it refused before it is sent", err)
 	}

@@ -18,8 +18,8 @@ const (
 
 // CloseBreaker closes the breaker of a type by hand, or with "" all breakers of the queue. It is not an error if none is open. There is no
 // call to open a breaker: to stop a type, use PauseSubset.
-func (a Queues) CloseBreaker(ctx context.Context, queue, typ, reason string) (*Queue, error) {
-	req := &pawlv1.CloseBreakerRequest{Queue: queue, Type: convert.Text(typ), Reason: reason}
+func (a Queues) CloseBreaker(ctx context.Context, queue, typ string) (*Queue, error) {
+	req := &pawlv1.CloseBreakerRequest{Queue: queue, Type: convert.Text(typ)}
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).CloseBreaker, req)
 	return queueAnswer("close breaker of queue", queue, resp.GetQueue(), err)
 }

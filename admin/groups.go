@@ -30,9 +30,8 @@ func (a Groups) ListPage(ctx context.Context, page pawltype.PageRequest) (pawlty
 
 // Cancel cancels a group and all its members, and drops the tasks that it would have enqueued. It is idempotent. If the group is
 // complete, the error is ErrWrongState.
-func (a Groups) Cancel(ctx context.Context, id, reason string) (*pawltype.Group, error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewGroupServiceClient(a.rpc).CancelGroup, &pawlv1.CancelGroupRequest{
-		GroupId: id, Reason: reason})
+func (a Groups) Cancel(ctx context.Context, id string) (*pawltype.Group, error) {
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewGroupServiceClient(a.rpc).CancelGroup, &pawlv1.CancelGroupRequest{GroupId: id})
 	if err != nil {
 		return nil, fmt.Errorf("cancel group %q: %w", id, err)
 	}

@@ -55,13 +55,10 @@ func (a Namespaces) Create(ctx context.Context, name string, quotas QuotaChange)
 }
 
 // SetQuotas changes the quotas of a namespace. If usage is above a new quota, further work is refused, but existing work is kept.
-func (a Namespaces) SetQuotas(ctx context.Context, name string, to QuotaChange) (n *Namespace, unconfirmed []string, err error) {
+func (a Namespaces) SetQuotas(ctx context.Context, name string, to QuotaChange) (*UpdatedNamespace, error) {
 	p, err := operate(ctx, a.calls, true, pawlv1.NewAccessServiceClient(a.rpc).SetQuotas, &pawlv1.SetQuotasRequest{Name: name,
 		Quotas: to.proto()})
-	if err != nil {
-		return nil, nil, fmt.Errorf("set quotas of namespace %q: %w", name, err)
-	}
-	return new(namespaceOf(p.GetNamespace())), p.GetUnconfirmedNodes(), nil
+	return answer(updatedNamespaceOf, p, err, "set quotas of namespace %q", name)
 }
 
 // Limits returns the limits on requests and the quotas of the client's namespace.

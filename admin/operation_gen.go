@@ -48,7 +48,6 @@ type OperationSpec struct {
 	Max      int64             // maximum number of tasks; 0: all that match
 	Rate     float64           // tasks per second at most; 0: as fast as possible without delaying other work
 	Canary   int64             // the operation pauses itself after this many tasks; 0: it does not
-	Reason   string            // recorded with the actor
 }
 
 func operationSpecOf(p *pawlv1.OperationSpec) OperationSpec {
@@ -78,6 +77,7 @@ type Operation struct {
 	ResumedBy     *Actor       // the last time; nil: never resumed
 	WaitsFor      string       // why it makes no progress
 	CurrentStates *StateCounts // nil: not requested
+	Reason        string       // given when it was started
 	Counts        OperationCounts
 }
 
@@ -96,6 +96,7 @@ func operationOf(p *pawlv1.Operation) Operation {
 		ResumedBy:     present(p.GetResumedBy(), actorOf),
 		WaitsFor:      p.GetWaitsFor(),
 		CurrentStates: present(p.GetCurrentStates(), stateCountsOf),
+		Reason:        p.GetAuthor().GetReason(),
 		Counts:        operationCountsOf(p),
 	}
 }

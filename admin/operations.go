@@ -45,8 +45,8 @@ func (a Operations) Start(ctx context.Context, o OperationSpec) (*Operation, err
 	if err != nil {
 		return nil, fmt.Errorf("request id: %w", err)
 	}
-	resp, err := a.request(ctx, o, &pawlv1.StartOperationRequest{Reason: o.Reason, RequestId: new(request.String())})
-	return answer(operationWithReason, resp.GetOperation(), err, "start operation")
+	resp, err := a.request(ctx, o, &pawlv1.StartOperationRequest{RequestId: new(request.String())})
+	return answer(operationOf, resp.GetOperation(), err, "start operation")
 }
 
 // Preview returns what Start would affect, without changing anything.
@@ -138,39 +138,32 @@ func (a Operations) List(ctx context.Context) iter.Seq2[*Operation, error] {
 func (a Operations) ListPage(ctx context.Context, page pawltype.PageRequest) (pawltype.Page[*Operation], error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).ListOperations, &pawlv1.ListOperationsRequest{
 		Limit: convert.Int32(page.Limit), Cursor: page.Cursor})
-	return pageOf(operationWithReason, resp, err, "list operations")
+	return pageOf(operationOf, resp, err, "list operations")
 }
 
 // Pause pauses an operation when its steps under way are over; until then, the returned operation has Stopping set.
-func (a Operations) Pause(ctx context.Context, id, reason string) (*Operation, error) {
+func (a Operations) Pause(ctx context.Context, id string) (*Operation, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).PauseOperation, &pawlv1.PauseOperationRequest{
-		OperationId: id, Reason: reason})
+		OperationId: id})
 	return operationAnswer("pause operation", id, resp.GetOperation(), err)
 }
 
 // Resume lets a paused operation continue where it stopped.
-func (a Operations) Resume(ctx context.Context, id, reason string) (*Operation, error) {
+func (a Operations) Resume(ctx context.Context, id string) (*Operation, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).ResumeOperation, &pawlv1.ResumeOperationRequest{
-		OperationId: id, Reason: reason})
+		OperationId: id})
 	return operationAnswer("resume operation", id, resp.GetOperation(), err)
 }
 
 // Abort ends an operation when its steps under way are over. What it has done is not undone.
-func (a Operations) Abort(ctx context.Context, id, reason string) (*Operation, error) {
+func (a Operations) Abort(ctx context.Context, id string) (*Operation, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperationServiceClient(a.rpc).AbortOperation, &pawlv1.AbortOperationRequest{
-		OperationId: id, Reason: reason})
+		OperationId: id})
 	return operationAnswer("abort operation", id, resp.GetOperation(), err)
 }
 
 func operationAnswer(what, id string, p *pawlv1.Operation, err error) (*Operation, error) {
-	return answer(operationWithReason, p, err, "%s %q", what, id)
-}
-
-// operationWithReason has the reason of the author in the place where it was given.
-func operationWithReason(p *pawlv1.Operation) Operation {
-	o := operationOf(p)
-	o.Reason = p.GetAuthor().GetReason()
-	return o
+	return answer(operationOf, p, err, "%s %q", what, id)
 }
 
 func operationCountsOf(p *pawlv1.Operation) OperationCounts {

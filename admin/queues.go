@@ -12,8 +12,14 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
+// Subset names tasks of a queue: those of one type or of one key.
+type Subset struct {
+	Type string
+	Key  string
+}
+
 // check refuses what would pause or resume the whole queue.
-func (s PausedSubset) check() error {
+func (s Subset) check() error {
 	if s.Type == "" && s.Key == "" {
 		return convert.Invalid("type", "is empty, and so is the key: Pause and Resume are for the whole queue")
 	}
@@ -97,40 +103,40 @@ func (a Queues) Delete(ctx context.Context, name string) error {
 }
 
 // Pause stops claims from a queue. New tasks are still accepted, and running tasks continue.
-func (a Queues) Pause(ctx context.Context, name, reason string) (*Queue, error) {
-	return a.pause(ctx, name, PausedSubset{Reason: reason})
+func (a Queues) Pause(ctx context.Context, name string) (*Queue, error) {
+	return a.pause(ctx, name, Subset{})
 }
 
 // PauseSubset is Pause for the tasks of one type or one key, which must not be empty.
-func (a Queues) PauseSubset(ctx context.Context, queue string, of PausedSubset) (*Queue, error) {
+func (a Queues) PauseSubset(ctx context.Context, queue string, of Subset) (*Queue, error) {
 	if err := of.check(); err != nil {
 		return nil, fmt.Errorf("pause queue %q: %w", queue, err)
 	}
 	return a.pause(ctx, queue, of)
 }
 
-func (a Queues) pause(ctx context.Context, queue string, of PausedSubset) (*Queue, error) {
+func (a Queues) pause(ctx context.Context, queue string, of Subset) (*Queue, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).PauseQueue,
-		&pawlv1.PauseQueueRequest{Queue: queue, Reason: of.Reason, Type: convert.Text(of.Type), Key: convert.Text(of.Key)})
+		&pawlv1.PauseQueueRequest{Queue: queue, Type: convert.Text(of.Type), Key: convert.Text(of.Key)})
 	return queueAnswer("pause queue", queue, resp.GetQueue(), err)
 }
 
 // Resume ends the pause of a queue. It is not an error if the queue is not paused.
-func (a Queues) Resume(ctx context.Context, name, reason string) (*Queue, error) {
-	return a.resume(ctx, name, PausedSubset{Reason: reason})
+func (a Queues) Resume(ctx context.Context, name string) (*Queue, error) {
+	return a.resume(ctx, name, Subset{})
 }
 
 // ResumeSubset ends the pause of one type or one key, which must not be empty.
-func (a Queues) ResumeSubset(ctx context.Context, queue string, of PausedSubset) (*Queue, error) {
+func (a Queues) ResumeSubset(ctx context.Context, queue string, of Subset) (*Queue, error) {
 	if err := of.check(); err != nil {
 		return nil, fmt.Errorf("resume queue %q: %w", queue, err)
 	}
 	return a.resume(ctx, queue, of)
 }
 
-func (a Queues) resume(ctx context.Context, queue string, of PausedSubset) (*Queue, error) {
+func (a Queues) resume(ctx context.Context, queue string, of Subset) (*Queue, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).ResumeQueue,
-		&pawlv1.ResumeQueueRequest{Queue: queue, Reason: of.Reason, Type: convert.Text(of.Type), Key: convert.Text(of.Key)})
+		&pawlv1.ResumeQueueRequest{Queue: queue, Type: convert.Text(of.Type), Key: convert.Text(of.Key)})
 	return queueAnswer("resume queue", queue, resp.GetQueue(), err)
 }
 
@@ -139,17 +145,17 @@ func (a Queues) resume(ctx context.Context, queue string, of PausedSubset) (*Que
 // slots are refused from then on. When Spread returns, new tasks go to the new shards; existing tasks stay where they
 // are and drain. ErrWrongState means that other queues are in the way, or that there are tasks that would be refused.
 // After ErrUnavailable, the move may have started and will continue.
-func (a Queues) Spread(ctx context.Context, name string, onto SpreadOptions, reason string) (*Queue, error) {
+func (a Queues) Spread(ctx context.Context, name string, onto SpreadOptions) (*Queue, error) {
 	req := onto.message()
-	req.Queue, req.Reason = name, reason
+	req.Queue = name
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewOperatorServiceClient(a.rpc).SpreadQueue, req)
 	return queueAnswer("spread queue", name, resp.GetQueue(), err)
 }
 
 // Purge discards the tasks that wait in a queue and returns how many. It does not erase them.
-func (a Queues) Purge(ctx context.Context, name, reason string) (discarded int64, err error) {
+func (a Queues) Purge(ctx context.Context, name string) (discarded int64, err error) {
 	resp, err := operate(ctx, a.calls, false, pawlv1.NewOperatorServiceClient(a.rpc).PurgeQueue, &pawlv1.PurgeQueueRequest{
-		Queue: name, Reason: reason})
+		Queue: name})
 	if err != nil {
 		return 0, fmt.Errorf("purge queue %q: %w", name, err)
 	}

@@ -102,9 +102,8 @@ func (a Schedules) Delete(ctx context.Context, name string) error {
 }
 
 // Pause lets ticks pass without enqueueing tasks. They are recorded in the history when the schedule is resumed.
-func (a Schedules) Pause(ctx context.Context, name, reason string) (*Schedule, error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewScheduleServiceClient(a.rpc).PauseSchedule, &pawlv1.PauseScheduleRequest{
-		Name: name, Reason: reason})
+func (a Schedules) Pause(ctx context.Context, name string) (*Schedule, error) {
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewScheduleServiceClient(a.rpc).PauseSchedule, &pawlv1.PauseScheduleRequest{Name: name})
 	return scheduleAnswer("pause schedule", name, resp.GetSchedule(), err)
 }
 

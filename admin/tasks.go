@@ -22,15 +22,21 @@ type TaskUpdate struct {
 	IfETag string
 }
 
-// GetStale returns a task from any replica of its shard, which may lag behind or be cut off from the others. age is an upper bound on how
-// old the data is. GetStale works even while the shard has no leader.
-func (a Tasks) GetStale(ctx context.Context, id string) (t *pawltype.Task, age time.Duration, err error) {
+// StaleTask is a task as one replica of its shard has it.
+type StaleTask struct {
+	*pawltype.Task
+	Age time.Duration // upper bound on how old the data is
+}
+
+// GetStale returns a task from any replica of its shard, which may lag behind or be cut off from the others. GetStale works even while the
+// shard has no leader.
+func (a Tasks) GetStale(ctx context.Context, id string) (*StaleTask, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewProducerServiceClient(a.rpc).GetTask, &pawlv1.GetTaskRequest{TaskId: id,
 		Consistency: pawlv1.Consistency_CONSISTENCY_STALE})
 	if err != nil {
-		return nil, 0, fmt.Errorf("task %q: %w", id, err)
+		return nil, fmt.Errorf("task %q: %w", id, err)
 	}
-	return convert.Task(resp.GetTask()), resp.GetAge().AsDuration(), nil
+	return &StaleTask{convert.Task(resp.GetTask()), resp.GetAge().AsDuration()}, nil
 }
 
 // Update changes a task that is not claimed and has not ended; for any other task it returns ErrWrongState. If IfETag is set and the task
@@ -110,13 +116,13 @@ func (a Tasks) RunNow(ctx context.Context, id string) (*pawltype.Task, error) {
 }
 
 // Discard ends a waiting task, or deletes a dead letter.
-func (a Tasks) Discard(ctx context.Context, id, reason string) (*pawltype.Task, error) {
+func (a Tasks) Discard(ctx context.Context, id string) (*pawltype.Task, error) {
 	states, err := convert.StatesProto("states", a.states)
 	if err != nil {
 		return nil, fmt.Errorf("discard %q: %w", id, err)
 	}
 	resp, err := operate(ctx, a.calls, false, pawlv1.NewOperatorServiceClient(a.rpc).DiscardTask, &pawlv1.DiscardTaskRequest{
-		TaskId: id, Reason: reason, States: states})
+		TaskId: id, States: states})
 	return taskAnswer("discard", id, resp.GetTask(), err)
 }
 
@@ -129,8 +135,7 @@ func taskAnswer(verb, id string, p *pawlv1.Task, err error) (*pawltype.Task, err
 
 // Cancel ends a task that has not ended yet; the context of a running handler ends with pawl.ErrCancelled. It is idempotent:
 // cancelling a cancelled task returns it as the first call did. If the task has ended otherwise, the error is ErrWrongState.
-func (a Tasks) Cancel(ctx context.Context, id, reason string) (*pawltype.Task, error) {
-	resp, err := operate(ctx, a.calls, true, pawlv1.NewProducerServiceClient(a.rpc).CancelTask, &pawlv1.CancelTaskRequest{
-		TaskId: id, Reason: reason})
+func (a Tasks) Cancel(ctx context.Context, id string) (*pawltype.Task, error) {
+	resp, err := operate(ctx, a.calls, true, pawlv1.NewProducerServiceClient(a.rpc).CancelTask, &pawlv1.CancelTaskRequest{TaskId: id})
 	return taskAnswer("cancel", id, resp.GetTask(), err)
 }

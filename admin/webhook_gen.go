@@ -83,6 +83,22 @@ func webhookOf(p *pawlv1.Webhook) Webhook {
 	}
 }
 
+// UpdatedWebhook is a webhook after a change.
+type UpdatedWebhook struct {
+	Webhook
+	Unconfirmed []uint32
+}
+
+func updatedWebhookOf[P interface {
+	GetWebhook() *pawlv1.Webhook
+	GetUnconfirmedShards() []uint32
+}](p P) UpdatedWebhook {
+	return UpdatedWebhook{
+		Webhook:     webhookOf(p.GetWebhook()),
+		Unconfirmed: p.GetUnconfirmedShards(),
+	}
+}
+
 // NewWebhook is a webhook with its secret, which is shown this once only.
 type NewWebhook struct {
 	Webhook

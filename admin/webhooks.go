@@ -55,15 +55,12 @@ func (a Webhooks) Create(ctx context.Context, w WebhookSpec) (*NewWebhook, error
 	return answer(newWebhookOf, p, err, "add webhook %q", w.Name)
 }
 
-// Update changes a webhook. unconfirmed lists the shards that did not acknowledge it within a second; they will catch up.
-func (a Webhooks) Update(ctx context.Context, name string, to WebhookChange) (w *Webhook, unconfirmed []uint32, err error) {
+// Update changes a webhook.
+func (a Webhooks) Update(ctx context.Context, name string, to WebhookChange) (*UpdatedWebhook, error) {
 	req := to.message()
 	req.Name = name
 	p, err := operate(ctx, a.calls, true, pawlv1.NewWebhookServiceClient(a.rpc).SetWebhook, req)
-	if err != nil {
-		return nil, nil, fmt.Errorf("set webhook %q: %w", name, err)
-	}
-	return new(webhookOf(p.GetWebhook())), p.GetUnconfirmedShards(), nil
+	return answer(updatedWebhookOf, p, err, "set webhook %q", name)
 }
 
 // Delete removes a webhook and the notices waiting for it.
@@ -76,20 +73,15 @@ func (a Webhooks) Delete(ctx context.Context, name string) (unconfirmed []uint32
 }
 
 // Pause stops deliveries. Events that occur meanwhile are delivered once the webhook is resumed.
-func (a Webhooks) Pause(ctx context.Context, name, reason string) (*Webhook, error) {
-	p, err := operate(ctx, a.calls, true, pawlv1.NewWebhookServiceClient(a.rpc).PauseWebhook, &pawlv1.PauseWebhookRequest{
-		Name: name, Reason: reason})
+func (a Webhooks) Pause(ctx context.Context, name string) (*Webhook, error) {
+	p, err := operate(ctx, a.calls, true, pawlv1.NewWebhookServiceClient(a.rpc).PauseWebhook, &pawlv1.PauseWebhookRequest{Name: name})
 	return answer(webhookOf, p.GetWebhook(), err, "pause webhook %q", name)
 }
 
 // Resume ends a pause, and re-enables a webhook that was disabled because its receiver answered that it is gone.
-// unconfirmed is that of Update.
-func (a Webhooks) Resume(ctx context.Context, name string) (w *Webhook, unconfirmed []uint32, err error) {
+func (a Webhooks) Resume(ctx context.Context, name string) (*UpdatedWebhook, error) {
 	p, err := operate(ctx, a.calls, true, pawlv1.NewWebhookServiceClient(a.rpc).ResumeWebhook, &pawlv1.ResumeWebhookRequest{Name: name})
-	if err != nil {
-		return nil, nil, fmt.Errorf("resume webhook %q: %w", name, err)
-	}
-	return new(webhookOf(p.GetWebhook())), p.GetUnconfirmedShards(), nil
+	return answer(updatedWebhookOf, p, err, "resume webhook %q", name)
 }
 
 // Test sends a webhook.test notice now and returns the outcome. It is not retried.

@@ -39,10 +39,9 @@ func (a Workers) Get(ctx context.Context, id string) (*Worker, error) {
 
 // Quiet stops a worker from taking new tasks for the given span, from 1 minute to 30 days; 0 means 24 hours. Running
 // tasks continue, and the worker stays connected. Quiet takes effect within about a second.
-func (a Workers) Quiet(ctx context.Context, id, reason string, span time.Duration) (*Worker, error) {
+func (a Workers) Quiet(ctx context.Context, id string, span time.Duration) (*Worker, error) {
 	resp, err := operate(ctx, a.calls, true, pawlv1.NewWorkerRegistryServiceClient(a.rpc).QuietWorker,
-		&pawlv1.QuietWorkerRequest{WorkerId: id,
-			Reason: reason, For: convert.Duration(span)})
+		&pawlv1.QuietWorkerRequest{WorkerId: id, For: convert.Duration(span)})
 	return answer(workerOf, resp.GetWorker(), err, "quiet worker %q", id)
 }
 

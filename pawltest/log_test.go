@@ -100,7 +100,7 @@ func TestLogsRevealNoPayloads(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute)
-		if _, err := admin.New(c).Tasks().Cancel(ctx, refs["snooze"].ID, "tidying up"); err != nil {
+		if _, err := admin.New(c).WithReason("tidying up").Tasks().Cancel(ctx, refs["snooze"].ID); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(20 * time.Minute) // until dead letters are archived

@@ -104,7 +104,7 @@ func (h lossFirst) WithAttrs(attrs []slog.Attr) slog.Handler {
 }
 
 func cancel(w *traced, ref *pawl.Ref) {
-	if _, err := admin.New(w.client).Tasks().Cancel(w.Context(), ref.ID, ""); err != nil {
+	if _, err := admin.New(w.client).Tasks().Cancel(w.Context(), ref.ID); err != nil {
 		w.Error(err)
 	}
 }

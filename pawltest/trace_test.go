@@ -472,7 +472,7 @@ func TestTraceOfACancel(t *testing.T) {
 		if err != nil {
 			w.Fatal(err)
 		}
-		if _, err := admin.New(w.client).Tasks().Cancel(w.Context(), ref.ID, "not needed"); err != nil {
+		if _, err := admin.New(w.client).WithReason("not needed").Tasks().Cancel(w.Context(), ref.ID); err != nil {
 			w.Fatal(err)
 		}
 		w.is(`

@@ -28,7 +28,7 @@ func TestAuditThroughCrashes(t *testing.T) {
 		done := map[string]bool{}
 		for n := 0; ctx.Err() == nil; n++ {
 			pause, cancel := fmt.Sprint("pause ", n), fmt.Sprint("cancel ", n)
-			if _, err := operator.Queues().Pause(ctx, "mail", pause); err == nil {
+			if _, err := operator.WithReason(pause).Queues().Pause(ctx, "mail"); err == nil {
 				done[pause] = true
 				acknowledged.Add(1)
 			}
@@ -36,7 +36,7 @@ func TestAuditThroughCrashes(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			if _, err = operator.Tasks().Cancel(ctx, ref.ID, cancel); err == nil {
+			if _, err = operator.WithReason(cancel).Tasks().Cancel(ctx, ref.ID); err == nil {
 				done[cancel] = true
 			}
 		}

@@ -59,8 +59,7 @@ func (c *nodes) spread(ctx context.Context, queues []string, moves *atomic.Int64
 			shards[j] += dataShard
 		}
 		call, cancel := context.WithTimeout(ctx, callTime)
-		if _, err := admin.New(client).Queues().Spread(call, queues[i%len(queues)], admin.SpreadOptions{Shards: shards},
-			"test"); err == nil {
+		if _, err := admin.New(client).Queues().Spread(call, queues[i%len(queues)], admin.SpreadOptions{Shards: shards}); err == nil {
 			moves.Add(1)
 		}
 		cancel()

@@ -118,7 +118,7 @@ func TestDiskFull(t *testing.T) {
 	for _, q := range held {
 		_, err := admin.New(client).Queues().Put(t.Context(), q, admin.QueueSettings{})
 		if err == nil {
-			_, err = admin.New(client).Queues().Pause(t.Context(), q, "by the test")
+			_, err = admin.New(client).Queues().Pause(t.Context(), q)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -264,7 +264,7 @@ func checkRefusalOverHTTP(t *testing.T, addr string) {
 // task cancelled and read.
 func goesOn(t *testing.T, w *workload, client *pawl.Client, queue, cancel string) {
 	t.Helper()
-	if _, err := admin.New(client).Queues().Resume(t.Context(), queue, "by the test"); err != nil {
+	if _, err := admin.New(client).Queues().Resume(t.Context(), queue); err != nil {
 		t.Fatal(err)
 	}
 	w.flow(&w.acked)

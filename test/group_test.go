@@ -27,7 +27,7 @@ func TestGroupsThroughCrashes(t *testing.T) {
 		if _, err := client.Enqueue(t.Context(), pawl.RawTask{Type: "first"}, pawl.Queue(queue)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := admin.New(client).Queues().Spread(t.Context(), queue, admin.SpreadOptions{Shards: []int{i + 1}}, "test"); err != nil {
+		if _, err := admin.New(client).Queues().Spread(t.Context(), queue, admin.SpreadOptions{Shards: []int{i + 1}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -118,7 +118,7 @@ func makeSomeGroup(ctx context.Context, client *pawl.Client, n, i int) (id strin
 		return "", false, err
 	}
 	if cancelled {
-		_, err = admin.New(client).Groups().Cancel(ctx, made.ID, "test")
+		_, err = admin.New(client).Groups().Cancel(ctx, made.ID)
 	}
 	return made.ID, cancelled, err
 }

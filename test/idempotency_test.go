@@ -437,8 +437,9 @@ func (x *experiment) run() {
 		return
 	}
 	workers = newWorkerPool(x.t, x.env...)
-	replay, err := admin.New(x.client).Operations().Start(x.t.Context(), admin.OperationSpec{Action: admin.ActionReplay,
-		Filter: &admin.Filter{Queue: queueOf(x.layer)}, Reason: "the printer works again"})
+	replay, err := admin.New(x.client).WithReason("the printer works again").Operations().Start(x.t.Context(),
+		admin.OperationSpec{Action: admin.ActionReplay,
+			Filter: &admin.Filter{Queue: queueOf(x.layer)}})
 	if err == nil {
 		replay, err = admin.New(x.client).Operations().Wait(x.t.Context(), replay.ID, nil)
 	}

@@ -42,10 +42,10 @@ func TestOperationsThroughKills(t *testing.T) {
 	many := count(t, "PAWL_OPERATE", 1500)
 	fillQueue(t, client, "from", many)
 	fillQueue(t, client, "to", 1)
-	if _, err := operator.Queues().Spread(t.Context(), "from", admin.SpreadOptions{Shards: []int{1}}, "test"); err != nil {
+	if _, err := operator.Queues().Spread(t.Context(), "from", admin.SpreadOptions{Shards: []int{1}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := operator.Queues().Spread(t.Context(), "to", admin.SpreadOptions{Shards: []int{2}}, "test"); err != nil {
+	if _, err := operator.Queues().Spread(t.Context(), "to", admin.SpreadOptions{Shards: []int{2}}); err != nil {
 		t.Fatal(err)
 	}
 	o, err := operator.Operations().Start(t.Context(), admin.OperationSpec{Action: admin.ActionMove, Filter: &admin.Filter{Queue: "from"},

@@ -33,7 +33,7 @@ func TestSchedulesThroughCrashes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := operator.Queues().Spread(t.Context(), "away", admin.SpreadOptions{Shards: []int{3 - int(home)}}, "test"); err != nil {
+	if _, err := operator.Queues().Spread(t.Context(), "away", admin.SpreadOptions{Shards: []int{3 - int(home)}}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "enough ticks between kills", startLimit, func() bool {
@@ -42,7 +42,7 @@ func TestSchedulesThroughCrashes(t *testing.T) {
 		return err == nil && last.Last != nil && int(last.Last.Seq) >= count(t, "PAWL_KILLS", 12)/2
 	})
 	for _, name := range []string{"here", "away"} {
-		if _, err := operator.Schedules().Pause(t.Context(), name, "the test looks"); err != nil {
+		if _, err := operator.WithReason("the test looks").Schedules().Pause(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
 		var why error

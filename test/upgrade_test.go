@@ -50,8 +50,7 @@ func TestClusterUpgrade(t *testing.T) {
 		if err := limit(t, operator, name); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := operator.Queues().Spread(t.Context(), name, admin.SpreadOptions{Shards: []int{dataShard, dataShard + 1}},
-			"test"); err != nil {
+		if _, err := operator.Queues().Spread(t.Context(), name, admin.SpreadOptions{Shards: []int{dataShard, dataShard + 1}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -442,7 +442,7 @@ func (w *workload) forget(task string) {
 func (w *workload) cancel(id int, c *pawl.Client, task string) (history.Record, error) {
 	return w.call(history.Record{Client: id, Op: history.Cancel, Task: task}, w.limit(disruptTime), func(ctx context.Context,
 		r *history.Record) error {
-		info, err := admin.New(c).Tasks().Cancel(ctx, task, "by the test")
+		info, err := admin.New(c).Tasks().Cancel(ctx, task)
 		if err == nil {
 			see(r, info)
 		}

@@ -31,7 +31,7 @@ payload could not be read. Without --queue they cover all queues.`,
 		newDLQBulk(a, deadVerb{use: "discard", done: "discarded", like: []string{"purge", "delete", "rm"}, short: "Discard dead letters",
 			long:   "Discard dead letters. Each is written to the archive first; \"pawl dlq archive restore\" restores it.",
 			action: admin.ActionDiscard, one: func(tasks admin.Tasks, ctx context.Context, id string) (*pawltype.Task, error) {
-				return tasks.Discard(ctx, id, "")
+				return tasks.Discard(ctx, id)
 			}}),
 		newArchive(a))
 }

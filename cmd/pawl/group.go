@@ -199,7 +199,7 @@ func newGroupCancel(a *app) *cobra.Command {
 	}
 	a.addReason(cmd.Flags())
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		g, err := a.Admin(client).Groups().Cancel(cmd.Context(), args[0], a.Reason)
+		g, err := a.Admin(client).Groups().Cancel(cmd.Context(), args[0])
 		return a.printGroup(g, err)
 	})
 	return cmd

@@ -170,12 +170,12 @@ func newNamespaceSet(a *app) *cobra.Command {
 		if !given {
 			return cli.Usage("give the quotas to change")
 		}
-		n, unconfirmed, err := a.Admin(client).Namespaces().SetQuotas(cmd.Context(), args[0], change)
+		n, err := a.Admin(client).Namespaces().SetQuotas(cmd.Context(), args[0], change)
 		if err != nil {
 			return err
 		}
-		a.warnUnconfirmed(unconfirmed)
-		return a.printNamespace(n)
+		a.warnUnconfirmed(n.Unconfirmed)
+		return a.printNamespace(&n.Namespace)
 	})
 	return cmd
 }

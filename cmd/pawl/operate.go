@@ -59,7 +59,6 @@ func (a *app) operate(ctx context.Context, client *pawl.Client, o admin.Operatio
 	if err := flags.fill(&o); err != nil {
 		return err
 	}
-	o.Reason = a.Reason
 	p, err := a.Admin(client).Operations().Preview(ctx, o)
 	if err != nil {
 		return err

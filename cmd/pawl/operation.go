@@ -85,14 +85,14 @@ func newOperationWait(a *app) *cobra.Command {
 }
 
 func newOperationSteer(a *app, verb, what string,
-	do func(admin.Operations, context.Context, string, string) (*admin.Operation, error)) *cobra.Command {
+	do func(admin.Operations, context.Context, string) (*admin.Operation, error)) *cobra.Command {
 	cmd := &cobra.Command{Use: verb + " ID...", Short: what, Args: cobra.MinimumNArgs(1),
 		Example: "  pawl operation " + verb + " 0199f3c2-… --reason 'too many at once'"}
 	a.addReason(cmd.Flags())
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
 		var refused error
 		for _, id := range args {
-			o, err := do(a.Admin(client).Operations(), cmd.Context(), id, a.Reason)
+			o, err := do(a.Admin(client).Operations(), cmd.Context(), id)
 			if err == nil {
 				err = a.printOperation(o)
 			}

@@ -180,10 +180,9 @@ func writeQueue(w io.Writer, q *admin.Queue, now time.Time) {
 	writeBreakers(w, q, now)
 }
 
-func newQueueVerb(a *app, verb, short, long string, all func(queues admin.Queues, ctx context.Context, name, reason string) (*admin.Queue,
-	error),
-	some func(queues admin.Queues, ctx context.Context, name string, of admin.PausedSubset) (*admin.Queue, error)) *cobra.Command {
-	var of admin.PausedSubset
+func newQueueVerb(a *app, verb, short, long string, whole func(admin.Queues, context.Context, string) (*admin.Queue, error),
+	part func(admin.Queues, context.Context, string, admin.Subset) (*admin.Queue, error)) *cobra.Command {
+	var of admin.Subset
 	cmd := &cobra.Command{
 		Use: verb + " QUEUE", Short: short, Long: long, Args: cobra.ExactArgs(1),
 		Example: fmt.Sprintf("  pawl queue %s mail --reason 'provider is down'", verb),
@@ -193,12 +192,13 @@ func newQueueVerb(a *app, verb, short, long string, all func(queues admin.Queues
 	cmd.Flags().StringVar(&of.Key, "key", "", "only tasks of this `key`")
 	cmd.MarkFlagsMutuallyExclusive("type", "key")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		do := func() (*admin.Queue, error) { return all(a.Admin(client).Queues(), cmd.Context(), args[0], a.Reason) }
-		if of.Type != "" || of.Key != "" {
-			of.Reason = a.Reason
-			do = func() (*admin.Queue, error) { return some(a.Admin(client).Queues(), cmd.Context(), args[0], of) }
+		var q *admin.Queue
+		var err error
+		if queues := a.Admin(client).Queues(); of == (admin.Subset{}) {
+			q, err = whole(queues, cmd.Context(), args[0])
+		} else {
+			q, err = part(queues, cmd.Context(), args[0], of)
 		}
-		q, err := do()
 		if err != nil {
 			return err
 		}
@@ -228,7 +228,7 @@ func newQueuePurge(a *app) *cobra.Command {
 				q.Name)); err != nil {
 				return err
 			}
-			if result.Done, err = operator.Queues().Purge(ctx, q.Name, a.Reason); err != nil {
+			if result.Done, err = operator.Queues().Purge(ctx, q.Name); err != nil {
 				return err
 			}
 		}

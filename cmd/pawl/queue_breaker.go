@@ -167,7 +167,7 @@ No command opens a breaker: pause the type instead.`,
 	cmd.Flags().StringVar(&typ, "type", "", "only that of this `type`")
 	a.addReason(cmd.Flags())
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		q, err := a.Admin(client).Queues().CloseBreaker(cmd.Context(), args[0], typ, a.Reason)
+		q, err := a.Admin(client).Queues().CloseBreaker(cmd.Context(), args[0], typ)
 		if err != nil {
 			return err
 		}

@@ -43,7 +43,7 @@ With --own these shards hold no other queues, and get no new ones, until the que
 	cmd.MarkFlagsMutuallyExclusive("parts", "shards")
 	cmd.MarkFlagsOneRequired("parts", "shards")
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		q, err := a.Admin(client).Queues().Spread(cmd.Context(), args[0], onto, a.Reason)
+		q, err := a.Admin(client).Queues().Spread(cmd.Context(), args[0], onto)
 		if err != nil {
 			return err
 		}

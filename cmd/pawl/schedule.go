@@ -266,7 +266,7 @@ func newSchedulePause(a *app) *cobra.Command {
 	}
 	a.addReason(cmd.Flags())
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		s, err := a.Admin(client).Schedules().Pause(cmd.Context(), args[0], a.Reason)
+		s, err := a.Admin(client).Schedules().Pause(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}

@@ -117,7 +117,7 @@ func (s *server) scheduled(queue string) []string { return s.tasks(queue, pawl.I
 func (s *server) discarded(queue string) []string {
 	ids := s.tasks(queue)
 	for _, id := range ids {
-		if _, err := admin.New(s.client).Tasks().Discard(s.t.Context(), id, ""); err != nil {
+		if _, err := admin.New(s.client).Tasks().Discard(s.t.Context(), id); err != nil {
 			s.t.Fatal(err)
 		}
 	}

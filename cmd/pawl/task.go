@@ -31,7 +31,7 @@ task has them, or what the web UI shows of it.`,
 A running handler's context is cancelled within a second. Cancelling a task again is not an error;
 a task that has ended otherwise is refused.`,
 			do: func(ctx context.Context, c *pawl.Client, id string) error {
-				_, err := a.Admin(c).Tasks().Cancel(ctx, id, a.Reason)
+				_, err := a.Admin(c).Tasks().Cancel(ctx, id)
 				return err
 			},
 		}),
@@ -51,7 +51,7 @@ are dead, poisoned, discarded or cancelled. Give ids, or a filter for all that m
 			long: `Discard waiting tasks, or dead letters, which are written to the archive first: those with the
 given ids, or all that match a filter.`,
 			do: func(ctx context.Context, c *pawl.Client, id string) error {
-				_, err := a.Admin(c).Tasks().Discard(ctx, id, a.Reason)
+				_, err := a.Admin(c).Tasks().Discard(ctx, id)
 				return err
 			},
 		}),

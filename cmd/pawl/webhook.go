@@ -205,12 +205,12 @@ func newWebhookSet(a *app) *cobra.Command {
 		if cmd.Flags().Changed("wait-over") {
 			to.WaitOver = &h.wait
 		}
-		info, unconfirmed, err := a.Admin(client).Webhooks().Update(cmd.Context(), args[0], to)
+		updated, err := a.Admin(client).Webhooks().Update(cmd.Context(), args[0], to)
 		if err != nil {
 			return err
 		}
-		a.warnShards(unconfirmed)
-		return a.printWebhook(info)
+		a.warnShards(updated.Unconfirmed)
+		return a.printWebhook(&updated.Webhook)
 	})
 	return cmd
 }
@@ -263,7 +263,7 @@ func newWebhookPause(a *app) *cobra.Command {
 		Example: "  pawl webhook pause oncall --reason 'receiver maintenance'"}
 	a.addReason(cmd.Flags())
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		h, err := a.Admin(client).Webhooks().Pause(cmd.Context(), args[0], a.Reason)
+		h, err := a.Admin(client).Webhooks().Pause(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
@@ -277,12 +277,12 @@ func newWebhookResume(a *app) *cobra.Command {
 		Long:    "Resume a paused webhook, or one whose receiver answered that it is gone. Pending notices are sent immediately.",
 		Example: "  pawl webhook resume oncall"}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		h, unconfirmed, err := a.Admin(client).Webhooks().Resume(cmd.Context(), args[0])
+		h, err := a.Admin(client).Webhooks().Resume(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
-		a.warnShards(unconfirmed)
-		return a.printWebhook(h)
+		a.warnShards(h.Unconfirmed)
+		return a.printWebhook(&h.Webhook)
 	})
 	return cmd
 }

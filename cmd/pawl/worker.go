@@ -29,7 +29,7 @@ Give a worker by its ID, or by its name if it is the only one of that name that 
 		newWorkerQuietVerb(a, "quiet", "Stop workers from taking new tasks", `Stop workers from taking new tasks, for 24 hours from now (--for) or until "pawl worker resume". Running tasks continue, and
 workers stay connected; a worker that is restarted takes tasks again.`,
 			func(operator admin.Client, ctx context.Context, id string, span time.Duration) (*admin.Worker, error) {
-				return operator.Workers().Quiet(ctx, id, a.Reason, span)
+				return operator.Workers().Quiet(ctx, id, span)
 			}),
 		newWorkerQuietVerb(a, "resume", "Let quiet workers take tasks again",
 			`Let quiet workers take tasks again. A worker that is gone can only be given by its ID.`,

@@ -42,9 +42,12 @@ func TestAuditOfThreeNodes(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, do := range []func() error{
-				func() error { _, err := operator.Queues().Pause(t.Context(), "mail", "pause by "+name); return err },
-				func() error { _, err := operator.Queues().Resume(t.Context(), "mail", ""); return err },
-				func() error { _, err := operator.Tasks().Discard(t.Context(), id.ID, ""); return err },
+				func() error {
+					_, err := operator.WithReason("pause by "+name).Queues().Pause(t.Context(), "mail")
+					return err
+				},
+				func() error { _, err := operator.Queues().Resume(t.Context(), "mail"); return err },
+				func() error { _, err := operator.Tasks().Discard(t.Context(), id.ID); return err },
 			} {
 				if err := do(); err != nil {
 					t.Fatal(err)
@@ -143,10 +146,10 @@ func TestVerifyFindsBrokenAudit(t *testing.T) {
 		for range 3 {
 			ref, err := c.Enqueue(t.Context(), pawl.RawTask{Type: "job"}, pawl.Queue("mail"))
 			if err == nil {
-				_, err = admin.New(c).Tasks().Cancel(t.Context(), ref.ID, "")
+				_, err = admin.New(c).Tasks().Cancel(t.Context(), ref.ID)
 			}
 			if err == nil {
-				_, err = admin.New(c).Queues().Pause(t.Context(), "mail", ref.ID)
+				_, err = admin.New(c).WithReason(ref.ID).Queues().Pause(t.Context(), "mail")
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -187,7 +190,7 @@ func TestAuditRetention(t *testing.T) {
 		}
 		id, err := s.client().Enqueue(t.Context(), pawl.RawTask{Type: "job"})
 		if err == nil {
-			_, err = admin.New(s.client()).WithActor("lena").Tasks().Discard(t.Context(), id.ID, "")
+			_, err = admin.New(s.client()).WithActor("lena").Tasks().Discard(t.Context(), id.ID)
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -207,7 +207,7 @@ func TestBackupOfChangingQueues(t *testing.T) {
 		gone, _ := enqueue(t, c, "gone") // in one of the two shards, like new ones
 		enqueue(t, c, "stays")
 		file := s.backUpDuring(t, func() {
-			if _, err := admin.New(c).Queues().Purge(t.Context(), "gone", ""); err != nil {
+			if _, err := admin.New(c).Queues().Purge(t.Context(), "gone"); err != nil {
 				t.Fatal(err)
 			}
 			if err := admin.New(c).Queues().Delete(t.Context(), "gone"); err != nil {
@@ -276,7 +276,7 @@ func TestBackupIsACut(t *testing.T) {
 			if _, err := admin.New(c).Queues().Put(t.Context(), queue, admin.QueueSettings{}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := admin.New(c).Queues().Spread(t.Context(), queue, admin.SpreadOptions{Shards: []int{shard}}, ""); err != nil {
+			if _, err := admin.New(c).Queues().Spread(t.Context(), queue, admin.SpreadOptions{Shards: []int{shard}}); err != nil {
 				t.Fatal(err)
 			}
 		}

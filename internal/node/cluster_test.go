@@ -981,9 +981,9 @@ func TestStaleRead(t *testing.T) {
 		id, _ := enqueue(t, w.nodes["n1"].client(), "mail")
 		for name, s := range w.nodes {
 			w.until("at "+name, func() error {
-				_, age, err := admin.New(s.client()).Tasks().GetStale(t.Context(), id)
-				if err == nil && age > 2*time.Second {
-					t.Errorf("at %s it is %v old at once", name, age)
+				stale, err := admin.New(s.client()).Tasks().GetStale(t.Context(), id)
+				if err == nil && stale.Age > 2*time.Second {
+					t.Errorf("at %s it is %v old at once", name, stale.Age)
 				}
 				return err
 			})
@@ -992,9 +992,9 @@ func TestStaleRead(t *testing.T) {
 		w.crash("n2")
 		pass(time.Minute)
 		c := w.nodes["n3"].client()
-		if info, age, err := admin.New(c).Tasks().GetStale(t.Context(), id); err != nil || info.State != pawltype.StateReady ||
-			age < time.Minute || age > 70*time.Second {
-			t.Errorf("alone for a minute it says %+v, %v old, %v", info, age, err)
+		if got, err := admin.New(c).Tasks().GetStale(t.Context(), id); err != nil || got.State != pawltype.StateReady ||
+			got.Age < time.Minute || got.Age > 70*time.Second {
+			t.Errorf("alone for a minute it says %+v, %v", got, err)
 		}
 		short, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()

@@ -150,12 +150,12 @@ var causes = map[task.Why]cause{
 	}},
 	task.WhyKeyOrder: {settings: admin.QueueSettings{KeyOrder: admin.KeyOrderStrict}, make: second},
 	task.WhyQueuePaused: {make: func(s *scene) string {
-		_, err := admin.New(s.client).Queues().Pause(s.t.Context(), s.queue, "")
+		_, err := admin.New(s.client).Queues().Pause(s.t.Context(), s.queue)
 		s.must(err)
 		return s.add()
 	}},
-	task.WhyTypePaused: {make: func(s *scene) string { return s.pause(admin.PausedSubset{Type: "job"}) }},
-	task.WhyKeyPaused:  {make: func(s *scene) string { return s.pause(admin.PausedSubset{Key: s.key}) }},
+	task.WhyTypePaused: {make: func(s *scene) string { return s.pause(admin.Subset{Type: "job"}) }},
+	task.WhyKeyPaused:  {make: func(s *scene) string { return s.pause(admin.Subset{Key: s.key}) }},
 	task.WhyBreakerOpen: {settings: admin.QueueSettings{Breaker: &admin.Breaker{MinAttempts: 1, Hold: time.Hour}},
 		make: func(s *scene) string {
 			s.add(pawl.MaxAttempts(1))
@@ -205,10 +205,10 @@ var causes = map[task.Why]cause{
 	}},
 }
 
-func (s *scene) pause(of admin.PausedSubset) string {
+func (s *scene) pause(of admin.Subset) string {
 	var err error
 	if queues := admin.New(s.client).Queues(); of.Type == "" && of.Key == "" {
-		_, err = queues.Pause(s.t.Context(), s.queue, of.Reason)
+		_, err = queues.Pause(s.t.Context(), s.queue)
 	} else {
 		_, err = queues.PauseSubset(s.t.Context(), s.queue, of)
 	}
@@ -218,9 +218,9 @@ func (s *scene) pause(of admin.PausedSubset) string {
 
 // quota limits the running tasks of the namespace; 0: unlimited.
 func (s *scene) quota(n int64) {
-	_, unconfirmed, err := admin.New(s.client).Namespaces().SetQuotas(s.t.Context(), "default", admin.QuotaChange{MaxRunning: &n})
-	if s.must(err); len(unconfirmed) > 0 {
-		s.t.Errorf("nodes %q have not confirmed the quota", unconfirmed)
+	updated, err := admin.New(s.client).Namespaces().SetQuotas(s.t.Context(), "default", admin.QuotaChange{MaxRunning: &n})
+	if s.must(err); len(updated.Unconfirmed) > 0 {
+		s.t.Errorf("nodes %q have not confirmed the quota", updated.Unconfirmed)
 	}
 	pass(10 * time.Second)
 }

@@ -154,7 +154,7 @@ func TestWorkersOfOtherNodes(t *testing.T) {
 		if _, err := admin.New(c).Queues().Put(t.Context(), "hot", admin.QueueSettings{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := admin.New(c).Queues().Spread(t.Context(), "hot", admin.SpreadOptions{Parts: 2}, ""); err != nil {
+		if _, err := admin.New(c).Queues().Spread(t.Context(), "hot", admin.SpreadOptions{Parts: 2}); err != nil {
 			t.Fatal(err)
 		}
 		pass(5 * time.Second)
@@ -197,7 +197,7 @@ func TestWorkersOfOtherNodes(t *testing.T) {
 		}
 
 		id := workerNamed(t, c, "w1")
-		if _, err := admin.New(c).Workers().Quiet(t.Context(), id, "deploy", time.Hour); err != nil {
+		if _, err := admin.New(c).WithReason("deploy").Workers().Quiet(t.Context(), id, time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		all("it is quiet", admin.ReasonNoWorker)

@@ -85,16 +85,16 @@ func TestEntriesAreExported(t *testing.T) {
 					w.until("a task by way of "+name, func() error {
 						id, err := s.client().Enqueue(t.Context(), pawl.RawTask{Type: "job"}, pawl.Queue("mail"))
 						if err == nil {
-							_, err = operator.Tasks().Discard(t.Context(), id.ID, "")
+							_, err = operator.Tasks().Discard(t.Context(), id.ID)
 						}
 						return err
 					})
 					w.until("a pause by way of "+name, func() error {
 						_, err := operator.Queues().Pause(t.Context(),
-							"mail", "")
+							"mail")
 						return err
 					})
-					w.until("its end", func() error { _, err := operator.Queues().Resume(t.Context(), "mail", ""); return err })
+					w.until("its end", func() error { _, err := operator.Queues().Resume(t.Context(), "mail"); return err })
 				}
 			}
 		}

@@ -22,7 +22,7 @@ func TestOperationsSurviveElections(t *testing.T) {
 		if _, err := admin.New(w.anyone()).Queues().Put(t.Context(), "a", admin.QueueSettings{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := admin.New(w.anyone()).Queues().Spread(t.Context(), "a", admin.SpreadOptions{Shards: []int{1, 2}}, ""); err != nil {
+		if _, err := admin.New(w.anyone()).Queues().Spread(t.Context(), "a", admin.SpreadOptions{Shards: []int{1, 2}}); err != nil {
 			t.Fatal(err)
 		}
 		const many = 120
@@ -44,7 +44,7 @@ func TestOperationsSurviveElections(t *testing.T) {
 			switch round {
 			case 1:
 				w.until("slots move", func() error {
-					_, err := admin.New(w.anyone()).Queues().Spread(t.Context(), "a", admin.SpreadOptions{Shards: []int{2}}, "")
+					_, err := admin.New(w.anyone()).Queues().Spread(t.Context(), "a", admin.SpreadOptions{Shards: []int{2}})
 					return err
 				})
 			case 2:
@@ -52,7 +52,7 @@ func TestOperationsSurviveElections(t *testing.T) {
 			case 0:
 				w.until("it is paused", func() error {
 					_, err := admin.New(w.anyone()).Operations().Pause(t.Context(),
-						o.ID, "")
+						o.ID)
 					return err
 				})
 			}
@@ -64,7 +64,7 @@ func TestOperationsSurviveElections(t *testing.T) {
 			if round == 0 {
 				w.until("it goes on", func() error {
 					_, err := admin.New(w.anyone()).Operations().Resume(t.Context(),
-						o.ID, "")
+						o.ID)
 					return err
 				})
 			}

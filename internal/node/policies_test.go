@@ -250,7 +250,7 @@ func (p *policies) produce(ctx context.Context, mode pawltype.OnConflict) {
 			p.note(ref.ID, began)
 		}
 		if n%7 == 6 {
-			_, err := admin.New(p.client).Tasks().Cancel(p.t.Context(), known[len(known)-1], "")
+			_, err := admin.New(p.client).Tasks().Cancel(p.t.Context(), known[len(known)-1])
 			if err != nil && !errors.Is(err, pawltype.ErrWrongState) {
 				p.t.Errorf("%s: %v", mode, err)
 			}

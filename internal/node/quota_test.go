@@ -74,7 +74,7 @@ type quotaTest struct {
 func (q *quotaTest) set(backlog, bytes, running int64) {
 	q.t.Helper()
 	q.within(time.Minute, time.Second, "the quotas are set", func() error {
-		_, _, err := admin.New(q.client).Namespaces().SetQuotas(q.t.Context(), "default", admin.QuotaChange{MaxBacklog: &backlog,
+		_, err := admin.New(q.client).Namespaces().SetQuotas(q.t.Context(), "default", admin.QuotaChange{MaxBacklog: &backlog,
 			MaxBacklogBytes: &bytes, MaxRunning: &running})
 		return err
 	})

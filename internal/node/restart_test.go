@@ -32,7 +32,7 @@ func TestRestartKeepsTasks(t *testing.T) {
 	}
 	states := map[string]pawltype.State{}
 	states[add("paused").ID] = pawltype.StateReady
-	if _, err := admin.New(c).Queues().Pause(t.Context(), "paused", "for the restart"); err != nil {
+	if _, err := admin.New(c).WithReason("for the restart").Queues().Pause(t.Context(), "paused"); err != nil {
 		t.Fatal(err)
 	}
 	states[add("later", pawl.In(time.Hour)).ID] = pawltype.StateScheduled

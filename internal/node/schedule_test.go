@@ -54,7 +54,7 @@ func sendAway(t *testing.T, c *pawl.Client) error {
 	if err != nil {
 		return err
 	}
-	_, err = admin.New(c).Queues().Spread(t.Context(), "default", admin.SpreadOptions{Shards: []int{3 - int(id.Shard())}}, "")
+	_, err = admin.New(c).Queues().Spread(t.Context(), "default", admin.SpreadOptions{Shards: []int{3 - int(id.Shard())}})
 	return err
 }
 

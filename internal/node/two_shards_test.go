@@ -76,7 +76,7 @@ func (w *twoShards) place(queue string, settings admin.QueueSettings, shards ...
 	if _, err := admin.New(w.client).Queues().Put(w.t.Context(), queue, settings); err != nil {
 		w.t.Fatal(err)
 	}
-	if _, err := admin.New(w.client).Queues().Spread(w.t.Context(), queue, admin.SpreadOptions{Shards: shards}, ""); err != nil {
+	if _, err := admin.New(w.client).Queues().Spread(w.t.Context(), queue, admin.SpreadOptions{Shards: shards}); err != nil {
 		w.t.Fatal(err)
 	}
 	w.until("the queue is in its shards", func() error {

@@ -263,7 +263,7 @@ func TestWebhooksReportAllKinds(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.die("mail", 2)
-		if _, err := admin.New(w.anyone()).Queues().CloseBreaker(t.Context(), "mail", "", ""); err != nil {
+		if _, err := admin.New(w.anyone()).Queues().CloseBreaker(t.Context(), "mail", ""); err != nil {
 			t.Fatal(err)
 		}
 		w.fail("sms", pawl.Poison(errors.New("no JSON")))
@@ -383,8 +383,8 @@ func TestWebhooksDoNotWaitForEachOther(t *testing.T) {
 			t.Errorf("the one that is nowhere: %+v, %v", nowhere, err)
 		}
 		w.hooks.answers(nil)
-		if gone, _, err = operator.Webhooks().Resume(t.Context(), "gone"); err != nil || gone.DisabledReason != "" {
-			t.Errorf("resumed: %+v, %v", gone, err)
+		if resumed, err := operator.Webhooks().Resume(t.Context(), "gone"); err != nil || resumed.DisabledReason != "" {
+			t.Errorf("resumed: %+v, %v", resumed, err)
 		}
 		pass(time.Second)
 		if _, n := w.hooks.received("/gone", "task.dead"); n != 1 {
@@ -476,7 +476,7 @@ func TestPausedRotatedAndRemovedWebhooks(t *testing.T) {
 		w.form()
 		operator := admin.New(w.nodes["n2"].client())
 		old := w.hook("/a", admin.WebhookSpec{})
-		if _, err := operator.Webhooks().Pause(t.Context(), "a", "it moves"); err != nil {
+		if _, err := operator.WithReason("it moves").Webhooks().Pause(t.Context(), "a"); err != nil {
 			t.Fatal(err)
 		}
 		w.die("mail", 2)
@@ -493,7 +493,7 @@ func TestPausedRotatedAndRemovedWebhooks(t *testing.T) {
 			t.Fatalf("rotated: %+v, %v", fresh, err)
 		}
 		w.hooks.knows("/a", fresh.Secret, old.Secret)
-		if h, _, err := operator.Webhooks().Resume(t.Context(), "a"); err != nil || h.Paused {
+		if h, err := operator.Webhooks().Resume(t.Context(), "a"); err != nil || h.Paused {
 			t.Errorf("resumed: %+v, %v", h, err)
 		}
 		pass(time.Second)
@@ -501,7 +501,7 @@ func TestPausedRotatedAndRemovedWebhooks(t *testing.T) {
 			t.Errorf("resumed, it was told of %d", n)
 		}
 		w.die("mail", 1) // within the pause after the last one
-		if _, _, err := operator.Webhooks().Update(t.Context(), "a", admin.WebhookChange{URL: "http://receiver.test/b",
+		if _, err := operator.Webhooks().Update(t.Context(), "a", admin.WebhookChange{URL: "http://receiver.test/b",
 			Queues: []string{"sms"}}); err != nil {
 			t.Fatal(err)
 		}

@@ -180,7 +180,7 @@ func (f *flows) startSlowGroup() string {
 }
 
 func (f *flows) cancel(id string) {
-	if _, err := admin.New(f.client).Groups().Cancel(f.t.Context(), id, "test"); err != nil {
+	if _, err := admin.New(f.client).Groups().Cancel(f.t.Context(), id); err != nil {
 		f.t.Error(err)
 	}
 }

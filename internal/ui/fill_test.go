@@ -99,18 +99,19 @@ func (w *world) mend(t testing.TB) {
 	t.Helper()
 	operator := admin.New(w.client).WithActor("bob")
 	for _, spec := range []admin.OperationSpec{
-		{Action: admin.ActionCancel, Filter: &admin.Filter{Queue: "search", Key: "tenant-3"}, Reason: "the tenant has left"},
+		{Action: admin.ActionCancel, Filter: &admin.Filter{Queue: "search", Key: "tenant-3"}},
 		{Action: admin.ActionDiscard, Filter: &admin.Filter{Queue: "push", Type: "push.badge",
 			States: []pawltype.State{pawltype.StateDead}},
-			Max: 300, Reason: "badges are stale"},
+			Max: 300},
 	} {
-		o, err := operator.Operations().Start(t.Context(), spec)
+		o, err := operator.WithReason("the tenant has left").Operations().Start(t.Context(), spec)
 		must(t, err)
 		_, err = operator.Operations().Wait(t.Context(), o.ID, nil)
 		must(t, err)
 	}
-	_, err := operator.Operations().Start(t.Context(), admin.OperationSpec{Action: admin.ActionReplay, Filter: &admin.Filter{Queue: "push",
-		States: []pawltype.State{pawltype.StateDead}, Error: "apns"}, Rate: 5, Reason: "the certificate was renewed"})
+	_, err := operator.WithReason("the certificate was renewed").Operations().Start(t.Context(),
+		admin.OperationSpec{Action: admin.ActionReplay, Filter: &admin.Filter{Queue: "push",
+			States: []pawltype.State{pawltype.StateDead}, Error: "apns"}, Rate: 5})
 	must(t, err)
 }
 

@@ -134,16 +134,16 @@ func TestConcurrentQuotasAndWebhooks(t *testing.T) {
 	w := startWorld(t, "")
 	operator := admin.New(w.client)
 	number := func(n int64) *int64 { return &n }
-	_, _, err := operator.Namespaces().SetQuotas(t.Context(), "default", admin.QuotaChange{MaxBacklog: number(1000),
+	_, err := operator.Namespaces().SetQuotas(t.Context(), "default", admin.QuotaChange{MaxBacklog: number(1000),
 		MaxRunning: number(50)})
 	must(t, err)
 	_, err = operator.Webhooks().Create(t.Context(), admin.WebhookSpec{Name: "oncall", URL: "https://hooks.example.com/a", DepthOver: 100})
 	must(t, err)
 	_, quotas := w.get(t, "/namespaces/default/quotas")
 	_, hook := w.get(t, "/webhooks/oncall/edit")
-	_, _, err = operator.Namespaces().SetQuotas(t.Context(), "default", admin.QuotaChange{MaxBacklog: number(2000)})
+	_, err = operator.Namespaces().SetQuotas(t.Context(), "default", admin.QuotaChange{MaxBacklog: number(2000)})
 	must(t, err)
-	_, _, err = operator.Webhooks().Update(t.Context(), "oncall", admin.WebhookChange{URL: "https://hooks.example.com/b"})
+	_, err = operator.Webhooks().Update(t.Context(), "oncall", admin.WebhookChange{URL: "https://hooks.example.com/b"})
 	must(t, err)
 	for path, form := range map[string]url.Values{"/namespaces/default/quotas": filled(quotas), "/webhooks/oncall/edit": filled(hook)} {
 		form.Set("max_running", "60")

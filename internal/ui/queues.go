@@ -246,13 +246,12 @@ func pauseForm(req *web.Request) (*form.Form, error) {
 }
 
 // subsetOf reads what to pause or resume.
-func subsetOf(req *web.Request, ask func(*web.Request) (*form.Form, error)) (h admin.PausedSubset, err error) {
+func subsetOf(req *web.Request, ask func(*web.Request) (*form.Form, error)) (h admin.Subset, err error) {
 	f, err := ask(req)
 	if err != nil {
 		return h, err
 	}
 	r := req.Edits(f)
-	h.Reason = r.Text("reason")
 	name := r.Text("name")
 	switch what := r.Text("what"); {
 	case what == "" && name != "":
@@ -274,10 +273,10 @@ func doPause(req *web.Request) (web.Done, error) {
 	if err != nil {
 		return web.Done{}, err
 	}
-	if h.Type == "" && h.Key == "" {
-		_, err = req.Admin().Queues().Pause(req.Ctx, req.PathValue("queue"), h.Reason)
+	if queues := req.Admin().WithReason(req.Value("reason")).Queues(); h == (admin.Subset{}) {
+		_, err = queues.Pause(req.Ctx, req.PathValue("queue"))
 	} else {
-		_, err = req.Admin().Queues().PauseSubset(req.Ctx, req.PathValue("queue"), h)
+		_, err = queues.PauseSubset(req.Ctx, req.PathValue("queue"), h)
 	}
 	if err != nil {
 		return web.Done{}, err
@@ -285,7 +284,7 @@ func doPause(req *web.Request) (web.Done, error) {
 	return queueDone(req, "Paused %s.", subsetWords(h)), nil
 }
 
-func subsetWords(h admin.PausedSubset) string {
+func subsetWords(h admin.Subset) string {
 	switch {
 	case h.Type != "":
 		return "type " + h.Type
@@ -320,10 +319,10 @@ func doResume(req *web.Request) (web.Done, error) {
 	if err != nil {
 		return web.Done{}, err
 	}
-	if h.Type == "" && h.Key == "" {
-		_, err = req.Admin().Queues().Resume(req.Ctx, req.PathValue("queue"), h.Reason)
+	if queues := req.Admin().WithReason(req.Value("reason")).Queues(); h == (admin.Subset{}) {
+		_, err = queues.Resume(req.Ctx, req.PathValue("queue"))
 	} else {
-		_, err = req.Admin().Queues().ResumeSubset(req.Ctx, req.PathValue("queue"), h)
+		_, err = queues.ResumeSubset(req.Ctx, req.PathValue("queue"), h)
 	}
 	if err != nil {
 		return web.Done{}, err
@@ -352,7 +351,7 @@ func doPurge(req *web.Request) (web.Done, error) {
 	if req.Value("confirm") != name {
 		return web.Done{}, format.BadField("confirm", "does not match the name of the queue, %q", name)
 	}
-	n, err := req.Admin().Queues().Purge(req.Ctx, name, req.Value("reason"))
+	n, err := req.Admin().WithReason(req.Value("reason")).Queues().Purge(req.Ctx, name)
 	if err != nil {
 		return web.Done{}, err
 	}
@@ -400,7 +399,7 @@ func doCloseBreaker(req *web.Request) (web.Done, error) {
 	if typ == "" {
 		return web.Done{}, format.BadField("type", "is required")
 	}
-	if _, err := req.Admin().Queues().CloseBreaker(req.Ctx, req.PathValue("queue"), typ, req.Value("reason")); err != nil {
+	if _, err := req.Admin().WithReason(req.Value("reason")).Queues().CloseBreaker(req.Ctx, req.PathValue("queue"), typ); err != nil {
 		return web.Done{}, err
 	}
 	return queueDone(req, "Closed the breaker of %s.", typ), nil

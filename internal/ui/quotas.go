@@ -113,9 +113,9 @@ func doQuotas(req *web.Request) (web.Done, error) {
 	if change == (admin.QuotaChange{}) {
 		return web.Done{Message: "Nothing changed.", Next: "/namespaces"}, nil
 	}
-	n, behind, err := req.Admin().WithReason(req.Value("reason")).Namespaces().SetQuotas(req.Ctx, req.PathValue("namespace"), change)
+	n, err := req.Admin().WithReason(req.Value("reason")).Namespaces().SetQuotas(req.Ctx, req.PathValue("namespace"), change)
 	if err != nil {
 		return web.Done{}, err
 	}
-	return web.Done{Message: "Saved the quotas of " + n.Name + "." + unconfirmed(behind), Next: "/namespaces"}, nil
+	return web.Done{Message: "Saved the quotas of " + n.Name + "." + unconfirmed(n.Unconfirmed), Next: "/namespaces"}, nil
 }

@@ -193,7 +193,7 @@ func (w *world) rest(t testing.TB, operator admin.Client) {
 	}
 	_, err := operator.Schedules().Trigger(ctx, "nightly-report")
 	must(t, err)
-	_, err = operator.Schedules().Pause(ctx, "card-retry", "the bank is down")
+	_, err = operator.WithReason("the bank is down").Schedules().Pause(ctx, "card-retry")
 	must(t, err)
 	w.groups(t)
 	for _, m := range []admin.MarkerSpec{
@@ -216,17 +216,18 @@ func (w *world) rest(t testing.TB, operator admin.Client) {
 		_, err := operator.Access().CreateToken(ctx, spec)
 		must(t, err)
 	}
-	_, err = operator.Queues().Pause(ctx, "reports", "the warehouse is being moved")
+	_, err = operator.WithReason("the warehouse is being moved").Queues().Pause(ctx, "reports")
 	must(t, err)
-	_, err = operator.Queues().PauseSubset(ctx, "media", admin.PausedSubset{Key: "tenant-4", Reason: "asked us to stop"})
+	_, err = operator.WithReason("asked us to stop").Queues().PauseSubset(ctx, "media", admin.Subset{Key: "tenant-4"})
 	must(t, err)
-	o, err := operator.Operations().Start(ctx, admin.OperationSpec{Action: admin.ActionReplay, Filter: &admin.Filter{Queue: "mail",
-		States: []pawltype.State{pawltype.StateDead}, Error: "render timed out"}, Rate: 1, Canary: 1, Reason: "the renderer is fixed"})
+	o, err := operator.WithReason("the renderer is fixed").Operations().Start(ctx, admin.OperationSpec{Action: admin.ActionReplay,
+		Filter: &admin.Filter{Queue: "mail",
+			States: []pawltype.State{pawltype.StateDead}, Error: "render timed out"}, Rate: 1, Canary: 1})
 	must(t, err)
 	_, err = operator.Operations().Wait(ctx, o.ID, nil)
 	must(t, err)
-	o, err = operator.Operations().Start(ctx, admin.OperationSpec{Action: admin.ActionSetPriority, Priority: pawltype.High,
-		Filter: &admin.Filter{Queue: "media", Key: "tenant-7"}, Reason: "they have a premiere"})
+	o, err = operator.WithReason("they have a premiere").Operations().Start(ctx, admin.OperationSpec{Action: admin.ActionSetPriority,
+		Priority: pawltype.High, Filter: &admin.Filter{Queue: "media", Key: "tenant-7"}})
 	must(t, err)
 	_, err = operator.Operations().Wait(ctx, o.ID, nil)
 	must(t, err)

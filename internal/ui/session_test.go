@@ -334,7 +334,7 @@ func TestFormsOfOtherVisitors(t *testing.T) {
 		if resp, body := send("/queues/mail/pause", filled(body)); resp.StatusCode != 303 {
 			t.Errorf("the same form, sent as shown to its new visitor: status %d: %s", resp.StatusCode, body)
 		}
-		_, err = admin.New(w.client).Queues().Resume(t.Context(), "mail", "")
+		_, err = admin.New(w.client).Queues().Resume(t.Context(), "mail")
 		must(t, err)
 		_, body = w.get(t, "/queues/mail/settings", append(dialog, alice...)...)
 		if _, body = send("/queues/mail/settings", filled(body)); !strings.Contains(body, "you are logged in as &#34;bob&#34;") ||

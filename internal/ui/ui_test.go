@@ -213,9 +213,8 @@ func (w *world) manyOthers(t testing.TB, n int, long string) {
 		_, err = operator.Webhooks().Create(t.Context(), admin.WebhookSpec{Name: name, URL: "https://example.com/" + long,
 			Events: []admin.WebhookEvent{admin.WebhookTaskDead}, Queues: []string{name}})
 		must(t, err)
-		op, err := operator.Operations().Start(t.Context(), admin.OperationSpec{Action: admin.ActionCancel,
-			Filter: &admin.Filter{Queue: name,
-				Type: long}, Reason: "it was " + long})
+		op, err := operator.WithReason("it was "+long).Operations().Start(t.Context(), admin.OperationSpec{Action: admin.ActionCancel,
+			Filter: &admin.Filter{Queue: name, Type: long}})
 		must(t, err)
 		_, err = operator.Operations().Wait(t.Context(), op.ID, nil)
 		must(t, err)

@@ -293,7 +293,7 @@ func (w *world) editables(t *testing.T) []editable {
 				"queue.*"}, Queues: []string{"mail*", "x"}, DepthOver: 7, WaitOver: 61 * time.Second}
 			_, err := operator.Webhooks().Create(t.Context(), spec)
 			if errors.Is(err, pawltype.ErrConflict) {
-				_, _, err = operator.Webhooks().Update(t.Context(), "hook", admin.WebhookChange{URL: spec.URL, Events: spec.Events,
+				_, err = operator.Webhooks().Update(t.Context(), "hook", admin.WebhookChange{URL: spec.URL, Events: spec.Events,
 					Queues: spec.Queues, DepthOver: &spec.DepthOver, WaitOver: &spec.WaitOver})
 			}
 			must(t, err)
@@ -305,7 +305,7 @@ func (w *world) editables(t *testing.T) []editable {
 		}},
 		{func() string {
 			n := func(n int64) *int64 { return &n }
-			_, _, err := operator.Namespaces().SetQuotas(t.Context(), "default", admin.QuotaChange{MaxBacklog: n(1_000_000),
+			_, err := operator.Namespaces().SetQuotas(t.Context(), "default", admin.QuotaChange{MaxBacklog: n(1_000_000),
 				MaxBacklogBytes: n(1<<30 + 1), MaxRunning: n(1000), MaxQueues: n(300), MaxSchedules: n(10),
 				MaxRequestsPerSecond: n(100_000), MaxBytesPerSecond: n(1 << 40)})
 			must(t, err)
@@ -325,7 +325,7 @@ func TestFormsNameTheirSubjectExactly(t *testing.T) {
 	_, err := operator.Put(t.Context(), "mail", admin.QueueSettings{Breaker: &admin.Breaker{MinAttempts: 1, Hold: time.Hour}})
 	must(t, err)
 	for _, name := range []string{"acme", "acme "} {
-		_, err := operator.PauseSubset(t.Context(), "mail", admin.PausedSubset{Key: name})
+		_, err := operator.PauseSubset(t.Context(), "mail", admin.Subset{Key: name})
 		must(t, err)
 		w.enqueue(t, 1, func(int) pawl.Item { return job(name, `{}`, pawl.Queue("mail")) })
 	}

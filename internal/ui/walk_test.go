@@ -484,7 +484,7 @@ func TestTickedRows(t *testing.T) {
 	if got.State != pawltype.StateReady {
 		t.Errorf("the selected task is %s, want ready", got.State)
 	}
-	_, err = admin.New(w.client).Tasks().Cancel(t.Context(), id, "")
+	_, err = admin.New(w.client).Tasks().Cancel(t.Context(), id)
 	must(t, err)
 	b.click("input[data-all]")
 	b.until(`document.querySelector(".ticked-count").textContent === "5"`)
@@ -537,17 +537,17 @@ func (w *world) everywhere(t testing.TB) (task, group string) {
 	_, err = operator.Schedules().Create(ctx, admin.ScheduleSpec{Name: "nasty", Every: time.Hour, Owner: nasty, Task: after.Args,
 		Options: after.Options})
 	must(t, err)
-	_, err = operator.Schedules().Pause(ctx, "nasty", nasty)
+	_, err = operator.WithReason(nasty).Schedules().Pause(ctx, "nasty")
 	must(t, err)
-	_, err = operator.Queues().PauseSubset(ctx, "x", admin.PausedSubset{Type: nasty, Reason: nasty})
+	_, err = operator.WithReason(nasty).Queues().PauseSubset(ctx, "x", admin.Subset{Type: nasty})
 	must(t, err)
-	_, err = operator.Queues().Pause(ctx, "x", nasty)
+	_, err = operator.WithReason(nasty).Queues().Pause(ctx, "x")
 	must(t, err)
 	_, err = operator.Queues().Put(ctx, "y", admin.QueueSettings{Keys: map[string]admin.KeyLimits{nasty: {Weight: 2}},
 		Breakers: map[string]admin.Breaker{nasty: {}}})
 	must(t, err)
-	_, err = operator.Operations().Start(ctx, admin.OperationSpec{Action: admin.ActionReplay,
-		Filter: &admin.Filter{Error: nasty, Queue: "x"}, Canary: 1, Reason: nasty})
+	_, err = operator.WithReason(nasty).Operations().Start(ctx, admin.OperationSpec{Action: admin.ActionReplay,
+		Filter: &admin.Filter{Error: nasty, Queue: "x"}, Canary: 1})
 	must(t, err)
 	_, err = operator.Access().CreateToken(ctx, admin.TokenSpec{Name: "nasty", Queues: []string{"*"},
 		Roles: []admin.Role{admin.RoleObserve}})
@@ -557,7 +557,7 @@ func (w *world) everywhere(t testing.TB) (task, group string) {
 	must(t, err)
 	_, err = operator.Webhooks().Create(ctx, admin.WebhookSpec{Name: "nasty", URL: "https://hooks.example.com/?" + url.QueryEscape(nasty)})
 	must(t, err)
-	_, err = operator.Webhooks().Pause(ctx, "nasty", nasty)
+	_, err = operator.WithReason(nasty).Webhooks().Pause(ctx, "nasty")
 	must(t, err)
 	return task, made.ID
 }
@@ -802,7 +802,7 @@ func TestKeyboardActsOnRow(t *testing.T) {
 		b.key("j")
 		gone := b.eval(focused)
 		before := b.eval(`document.querySelectorAll("tbody tr").length`)
-		_, err := admin.New(w.client).Tasks().Cancel(t.Context(), gone[2:], "")
+		_, err := admin.New(w.client).Tasks().Cancel(t.Context(), gone[2:])
 		must(t, err)
 		b.until(`document.querySelectorAll("tbody tr").length < ` + before)
 		b.key(key)

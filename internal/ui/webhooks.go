@@ -245,7 +245,7 @@ func doEditWebhook(req *web.Request) (web.Done, error) {
 	if err != nil {
 		return web.Done{}, err
 	}
-	if _, _, err := req.Admin().WithReason(req.Value("reason")).Webhooks().Update(req.Ctx, req.PathValue("webhook"), change); err != nil {
+	if _, err := req.Admin().WithReason(req.Value("reason")).Webhooks().Update(req.Ctx, req.PathValue("webhook"), change); err != nil {
 		return web.Done{}, err
 	}
 	return webhookDone(req, "Saved."), nil
@@ -310,14 +310,14 @@ func doTestWebhook(req *web.Request) (web.Done, error) {
 }
 
 func doPauseWebhook(req *web.Request) (web.Done, error) {
-	if _, err := req.Admin().Webhooks().Pause(req.Ctx, req.PathValue("webhook"), req.Value("reason")); err != nil {
+	if _, err := req.Admin().WithReason(req.Value("reason")).Webhooks().Pause(req.Ctx, req.PathValue("webhook")); err != nil {
 		return web.Done{}, err
 	}
 	return webhookDone(req, "Paused."), nil
 }
 
 func doResumeWebhook(req *web.Request) (web.Done, error) {
-	if _, _, err := req.Admin().WithReason(req.Value("reason")).Webhooks().Resume(req.Ctx, req.PathValue("webhook")); err != nil {
+	if _, err := req.Admin().WithReason(req.Value("reason")).Webhooks().Resume(req.Ctx, req.PathValue("webhook")); err != nil {
 		return web.Done{}, err
 	}
 	return webhookDone(req, "Resumed."), nil

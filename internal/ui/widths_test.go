@@ -104,7 +104,7 @@ func (w *world) longNames(t testing.TB) {
 			strings.Repeat("ci.",
 				60) + "example.com/runs/42"})
 	must(t, err)
-	_, err = admin.New(w.client).Queues().Pause(t.Context(), queue, strings.Repeat("the printer is on fire ", 8))
+	_, err = admin.New(w.client).WithReason(strings.Repeat("the printer is on fire ", 8)).Queues().Pause(t.Context(), queue)
 	must(t, err)
 }
 

@@ -207,7 +207,7 @@ func doQuiet(req *web.Request) (web.Done, error) {
 	if r.Err != nil {
 		return web.Done{}, r.Err
 	}
-	w, err := req.Admin().Workers().Quiet(req.Ctx, req.PathValue("worker"), req.Value("reason"), span)
+	w, err := req.Admin().WithReason(req.Value("reason")).Workers().Quiet(req.Ctx, req.PathValue("worker"), span)
 	if err != nil {
 		return web.Done{}, err
 	}

@@ -250,7 +250,7 @@ func (d *rpc) CloseBreaker(ctx context.Context, queue, typ, reason string) (queu
 }
 
 func (d *sdk) CloseBreaker(ctx context.Context, queue, typ, reason string) (queueInfo, error) {
-	return d.queue(d.admin().Queues().CloseBreaker(ctx, queue, typ, reason))
+	return d.queue(d.admin().WithReason(reason).Queues().CloseBreaker(ctx, queue, typ))
 }
 
 func (d *roundRobin) CloseBreaker(ctx context.Context, queue, typ, reason string) (queueInfo, error) {

@@ -348,7 +348,7 @@ func (d *sdk) CloseGroup(ctx context.Context, id string) (groupInfo, error) {
 }
 
 func (d *sdk) CancelGroup(ctx context.Context, id string) (groupInfo, error) {
-	return groupBySDK(d.admin().Groups().Cancel(ctx, id, "a story"))
+	return groupBySDK(d.admin().Groups().Cancel(ctx, id))
 }
 
 // The broker itself

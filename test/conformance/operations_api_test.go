@@ -277,7 +277,7 @@ func (d *rpc) Steer(ctx context.Context, verb, id, reason string) (operationInfo
 func (o operation) sdk() admin.OperationSpec {
 	f := o.Filter.sdk()
 	return admin.OperationSpec{Action: admin.Action(o.Action), Filter: &f, ToQueue: o.ToQueue, Priority: pawltype.Priority(o.Priority),
-		Max: o.Max, Canary: o.Canary, Rate: o.Rate, Reason: o.Reason}
+		Max: o.Max, Canary: o.Canary, Rate: o.Rate}
 }
 
 func operationBySDK(o *admin.Operation, err error) (operationInfo, error) {
@@ -304,7 +304,7 @@ func operationOfSDK(o *admin.Operation) operationInfo {
 }
 
 func (d *sdk) StartOperation(ctx context.Context, o operation) (operationInfo, error) {
-	return operationBySDK(d.admin().Operations().Start(ctx, o.sdk()))
+	return operationBySDK(d.admin().WithReason(o.Reason).Operations().Start(ctx, o.sdk()))
 }
 
 func (d *sdk) TryOperation(ctx context.Context, o operation) (n int64, sample []string, err error) {
@@ -346,7 +346,8 @@ func (d *sdk) Operations(ctx context.Context, p part) (list []operationInfo, nex
 }
 
 func (d *sdk) Steer(ctx context.Context, verb, id, reason string) (operationInfo, error) {
-	steer := map[string]func(context.Context, string, string) (*admin.Operation, error){
-		"pause": d.admin().Operations().Pause, "resume": d.admin().Operations().Resume, "abort": d.admin().Operations().Abort}
-	return operationBySDK(steer[verb](ctx, id, reason))
+	operations := d.admin().WithReason(reason).Operations()
+	steer := map[string]func(context.Context, string) (*admin.Operation, error){
+		"pause": operations.Pause, "resume": operations.Resume, "abort": operations.Abort}
+	return operationBySDK(steer[verb](ctx, id))
 }

@@ -421,7 +421,7 @@ func (d *sdk) DeleteSchedule(ctx context.Context, name string) error {
 }
 
 func (d *sdk) PauseSchedule(ctx context.Context, name, reason string) (scheduleInfo, error) {
-	return scheduleBySDK(d.admin().Schedules().Pause(ctx, name, reason))
+	return scheduleBySDK(d.admin().WithReason(reason).Schedules().Pause(ctx, name))
 }
 
 func (d *sdk) ResumeSchedule(ctx context.Context, name string) (scheduleInfo, error) {

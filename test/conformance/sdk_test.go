@@ -166,7 +166,7 @@ func (d *sdk) WaitResult(ctx context.Context, id string, wait span) (view, error
 }
 
 func (d *sdk) Cancel(ctx context.Context, id string) (view, error) {
-	return d.task(d.admin().Tasks().Cancel(ctx, id, ""))
+	return d.task(d.admin().Tasks().Cancel(ctx, id))
 }
 
 func (d *sdk) Retry(ctx context.Context, id string) (view, error) {
@@ -178,7 +178,7 @@ func (d *sdk) RunNow(ctx context.Context, id string) (view, error) {
 }
 
 func (d *sdk) Discard(ctx context.Context, id string) (view, error) {
-	return d.task(d.admin().Tasks().Discard(ctx, id, ""))
+	return d.task(d.admin().Tasks().Discard(ctx, id))
 }
 
 func (d *sdk) Update(ctx context.Context, id string, e edit) (view, error) {
@@ -408,20 +408,20 @@ func (d *sdk) DeleteQueue(ctx context.Context, name string) error {
 
 func (d *sdk) Pause(ctx context.Context, name string, of pause) (queueInfo, error) {
 	if of.Type == "" && of.Key == "" {
-		return d.queue(d.admin().Queues().Pause(ctx, name, of.Reason))
+		return d.queue(d.admin().WithReason(of.Reason).Queues().Pause(ctx, name))
 	}
-	return d.queue(d.admin().Queues().PauseSubset(ctx, name, admin.PausedSubset{Type: of.Type, Key: of.Key, Reason: of.Reason}))
+	return d.queue(d.admin().WithReason(of.Reason).Queues().PauseSubset(ctx, name, admin.Subset{Type: of.Type, Key: of.Key}))
 }
 
 func (d *sdk) Resume(ctx context.Context, name string, of pause) (queueInfo, error) {
 	if of.Type == "" && of.Key == "" {
-		return d.queue(d.admin().Queues().Resume(ctx, name, of.Reason))
+		return d.queue(d.admin().WithReason(of.Reason).Queues().Resume(ctx, name))
 	}
-	return d.queue(d.admin().Queues().ResumeSubset(ctx, name, admin.PausedSubset{Type: of.Type, Key: of.Key, Reason: of.Reason}))
+	return d.queue(d.admin().WithReason(of.Reason).Queues().ResumeSubset(ctx, name, admin.Subset{Type: of.Type, Key: of.Key}))
 }
 
 func (d *sdk) Purge(ctx context.Context, name string) (int64, error) {
-	n, err := d.admin().Queues().Purge(ctx, name, "")
+	n, err := d.admin().Queues().Purge(ctx, name)
 	return n, refusedBySDK(err)
 }
 

@@ -161,7 +161,7 @@ func TestStats(t *testing.T) {
 			q, err = admin.New(sdk.client).Queues().Get(w.ctx(), "default")
 			must(w.T, err)
 			is(w, "rates when tasks come that are due in an hour", fmt.Sprint(q.Rates.In, q.Rates.Out, *q.Drain), "2 1 30s")
-			_, err = admin.New(sdk.client).Queues().Pause(w.ctx(), "default", "deploy")
+			_, err = admin.New(sdk.client).WithReason("deploy").Queues().Pause(w.ctx(), "default")
 			must(w.T, err)
 			s, err = admin.New(sdk.client).Queues().Scale(w.ctx(), "default", 0, 0)
 			must(w.T, err)
@@ -218,7 +218,7 @@ func TestStats(t *testing.T) {
 			is(w, "they are due", scale("later"), "2 true 600 10 0s") // 10/s and 600 in a minute, of 1 s each
 
 			w.put("paused", settings{})
-			_, err := admin.New(newSDK(w.T, w.testNode).client).Queues().Pause(w.ctx(), "paused", "deploy")
+			_, err := admin.New(newSDK(w.T, w.testNode).client).WithReason("deploy").Queues().Pause(w.ctx(), "paused")
 			must(w.T, err)
 			w.fill(600, spec{Queue: "paused"})
 			is(w, "what comes while a queue is paused", scale("paused"), "0 false 0 0 0s")
@@ -247,7 +247,7 @@ func TestStats(t *testing.T) {
 			w.fail(w.one(claimCall{Queues: []string{"video"}, Max: 1, Worker: "w1"}), failing{Outcome: "dead"})
 			w.fail(w.one(claimCall{Queues: []string{"video"}, Max: 1, Worker: "w1"}), failing{Outcome: "dead"})
 			sdk := admin.New(newSDK(w.T, w.testNode).client)
-			_, err := sdk.Queues().PauseSubset(w.ctx(), "media", admin.PausedSubset{Type: "encode"})
+			_, err := sdk.Queues().PauseSubset(w.ctx(), "media", admin.Subset{Type: "encode"})
 			must(w.T, err)
 			w.pass(3 * second) // figures of all queues may be that old
 			for query, want := range map[string]string{

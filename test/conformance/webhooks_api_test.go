@@ -260,9 +260,8 @@ func (d *sdk) AddHook(ctx context.Context, h hookSpec) (newHook, error) {
 }
 
 func (d *sdk) SetHook(ctx context.Context, name string, to hookChange) (hookInfo, error) {
-	h, _, err := d.admin().Webhooks().Update(ctx, name, admin.WebhookChange{URL: to.URL, Events: eventsSDK(to.Events), Queues: to.Queues,
-		DepthOver: to.DepthOver, WaitOver: (*time.Duration)(to.WaitOver)})
-	return hookSDK(h, err)
+	return updatedHookSDK(d.admin().Webhooks().Update(ctx, name, admin.WebhookChange{URL: to.URL, Events: eventsSDK(to.Events),
+		Queues: to.Queues, DepthOver: to.DepthOver, WaitOver: (*time.Duration)(to.WaitOver)}))
 }
 
 func (d *sdk) RotateHook(ctx context.Context, name, secret string, overlap *span) (newHook, error) {
@@ -271,12 +270,18 @@ func (d *sdk) RotateHook(ctx context.Context, name, secret string, overlap *span
 }
 
 func (d *sdk) PauseHook(ctx context.Context, name, reason string) (hookInfo, error) {
-	return hookSDK(d.admin().Webhooks().Pause(ctx, name, reason))
+	return hookSDK(d.admin().WithReason(reason).Webhooks().Pause(ctx, name))
 }
 
 func (d *sdk) ResumeHook(ctx context.Context, name string) (hookInfo, error) {
-	h, _, err := d.admin().Webhooks().Resume(ctx, name)
-	return hookSDK(h, err)
+	return updatedHookSDK(d.admin().Webhooks().Resume(ctx, name))
+}
+
+func updatedHookSDK(h *admin.UpdatedWebhook, err error) (hookInfo, error) {
+	if err != nil {
+		return hookSDK(nil, err)
+	}
+	return hookSDK(&h.Webhook, nil)
 }
 
 func (d *sdk) RemoveHook(ctx context.Context, name string) error {

@@ -382,7 +382,7 @@ func (d *sdk) Worker(ctx context.Context, id string) (workerInfo, error) {
 }
 
 func (d *sdk) Quiet(ctx context.Context, id, reason string) (workerInfo, error) {
-	w, err := d.admin().Workers().Quiet(ctx, id, reason, 0)
+	w, err := d.admin().WithReason(reason).Workers().Quiet(ctx, id, 0)
 	return workerSDK(w), refusedBySDK(err)
 }
 

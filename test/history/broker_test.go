@@ -322,10 +322,10 @@ func (c *clientSet) steer(t *testing.T, id int, op Op, task string) (Record, boo
 	return c.call(t, Record{Client: id, Op: op, Task: task}, func(ctx context.Context, r *Record) error {
 		do := map[Op]func() (*pawltype.Task, error){
 			Get:     func() (*pawltype.Task, error) { return c.client.Task(ctx, task) },
-			Cancel:  func() (*pawltype.Task, error) { return admin.New(c.client).Tasks().Cancel(ctx, task, "") },
+			Cancel:  func() (*pawltype.Task, error) { return admin.New(c.client).Tasks().Cancel(ctx, task) },
 			Retry:   func() (*pawltype.Task, error) { return admin.New(c.client).Tasks().Retry(ctx, task) },
 			RunNow:  func() (*pawltype.Task, error) { return admin.New(c.client).Tasks().RunNow(ctx, task) },
-			Discard: func() (*pawltype.Task, error) { return admin.New(c.client).Tasks().Discard(ctx, task, "") },
+			Discard: func() (*pawltype.Task, error) { return admin.New(c.client).Tasks().Discard(ctx, task) },
 		}[op]
 		info, err := do()
 		if err == nil {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"go/format"
 	"path"
@@ -32,7 +31,10 @@ func golang() map[string][]byte {
 	for i := range goTypes {
 		s := goTypes[i].parse()
 		b := body(s.messages[0])
-		doc := cmp.Or(goDocs[s.name], docs.of(s.messages[0], s.name, s))
+		doc := goDocs[s.name]
+		if doc == "" {
+			doc = docs.of(s.messages[0], s.name, s)
+		}
 		fmt.Fprintf(b, "\n%stype %s struct {\n%s}\n", lines(doc), s.name, s.declarations(docs))
 		if s.use&decode != 0 {
 			s.reader(b)

@@ -41,6 +41,7 @@ var goTypes = []goType{
 	{"TokenFilter", "ListTokensRequest", encode, "-limit -cursor", nil},
 
 	{"Namespace", "Namespace", decode, "usage:*", nil},
+	{"UpdatedNamespace", "SetQuotasResponse", decode, "namespace:+ unconfirmed_nodes=Unconfirmed", nil},
 	{"Quotas", "Quotas", decode, "", nil},
 	{"NamespaceUsage", "NamespaceUsage", decode, "", nil},
 	{"Limits", "GetLimitsResponse", decode, "usage:*", nil},
@@ -80,10 +81,11 @@ var goTypes = []goType{
 
 	{"Filter", "Filter", decode | encode, "states- q=Text", []more{{"all bool // see AllTasks", ""}}},
 	{"PayloadField", "PayloadField", decode | encode, "", nil},
-	{"OperationSpec", "OperationSpec", decode, "filter:*Filter!selectionOf", []more{{"Reason string // recorded with the actor", ""}}},
+	{"OperationSpec", "OperationSpec", decode, "filter:*Filter!selectionOf", nil},
 	{"Operation", "Operation", decode, "operation_id=ID spec:+ author:* why=StopReason stopped_by:* resumed_by:* current_states:* -total " +
-		"-total_is_lower_bound -matched -done -skipped -skipped_reasons -failed -errors", []more{{"Counts OperationCounts",
-		"operationCountsOf(p)"}}},
+		"-total_is_lower_bound -matched -done -skipped -skipped_reasons -failed -errors",
+		[]more{{"Reason string // given when it was started", "p.GetAuthor().GetReason()"}, {"Counts OperationCounts",
+			"operationCountsOf(p)"}}},
 	{"StateCounts", "CurrentStates", decode, "states:map[pawltype.State]int64!statesOf", nil},
 	{"FailedTask", "FailedTask", decode, "", nil},
 	{"Actor", "Operator", decode, "", nil},
@@ -133,6 +135,7 @@ var goTypes = []goType{
 	{"TypePeriod", "TypePeriod", decode, "", nil},
 
 	{"Webhook", "Webhook", decode, "events:[]WebhookEvent state:WebhookState", nil},
+	{"UpdatedWebhook", "SetWebhookResponse ResumeWebhookResponse", decode, "webhook:+ unconfirmed_shards=Unconfirmed", nil},
 	{"NewWebhook", "AddWebhookResponse", decode, "webhook:+ unconfirmed_shards=Unconfirmed", nil},
 	{"WebhookSpec", "AddWebhookRequest", encode, "events:[]WebhookEvent", nil},
 	{"WebhookChange", "SetWebhookRequest", encode, "-name events:[]WebhookEvent wait_over:*", nil},
@@ -186,6 +189,8 @@ var goDocs = map[string]string{
 		"a failed probe opens it again, each time for twice as long. Failures, timeouts and lost leases count as failures; released, " +
 		"snoozed, discarded, cancelled and poisoned attempts do not count at all.",
 	"BreakerStatus.Probe": "id of the task that is running as a probe; \"\": none",
+	"UpdatedNamespace":    "UpdatedNamespace is a namespace after a change of its quotas.",
+	"UpdatedWebhook":      "UpdatedWebhook is a webhook after a change.",
 	"EventFilter":         "EventFilter selects events. All fields that are set must match; resets are always sent.",
 	"RateLimit": "RateLimit is a token bucket; the zero value means no limit. A task starts when the bucket has at least one token, and " +
 		"takes as many as it costs (see pawl.Cost), even if that leaves a debt.",

@@ -267,7 +267,7 @@ const tidyTime = 30 * time.Second
 func (r *run) tidy(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
 	defer cancel()
-	if _, err := r.app.Admin(r.client).Queues().Purge(ctx, r.queue, "pawl-bench"); err == nil {
+	if _, err := r.app.Admin(r.client).WithReason("pawl-bench").Queues().Purge(ctx, r.queue); err == nil {
 		_ = r.app.Admin(r.client).Queues().Delete(ctx, r.queue)
 	}
 }

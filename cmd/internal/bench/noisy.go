@@ -74,7 +74,7 @@ func (r *run) noisy(ctx context.Context) (*run, error) {
 // drop removes the namespace with everything in it.
 func (r *run) drop(ctx context.Context) error {
 	var free int64
-	_, _, err := r.app.Admin(r.client).Namespaces().SetQuotas(ctx, r.queue, admin.QuotaChange{MaxRequestsPerSecond: &free})
+	_, err := r.app.Admin(r.client).Namespaces().SetQuotas(ctx, r.queue, admin.QuotaChange{MaxRequestsPerSecond: &free})
 	if err == nil {
 		r.tidy(ctx)
 		_, err = r.app.Admin(r.client).Namespaces().Delete(ctx, r.queue)

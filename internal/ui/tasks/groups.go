@@ -145,7 +145,7 @@ func groupForm(verb, text string, danger bool) func(*web.Request) (*form.Form, e
 
 func doCancelGroup(req *web.Request) (web.Done, error) {
 	id := req.PathValue("group")
-	if _, err := req.Admin().Groups().Cancel(req.Ctx, id, req.Value("reason")); err != nil {
+	if _, err := req.Admin().WithReason(req.Value("reason")).Groups().Cancel(req.Ctx, id); err != nil {
 		return web.Done{}, err
 	}
 	return web.Done{Message: "Cancelled.", Next: "/groups/" + id}, nil

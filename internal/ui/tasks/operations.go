@@ -274,8 +274,7 @@ func operationOf(req *web.Request) (admin.OperationSpec, error) {
 		get, hidden = req.Value, req.Hidden
 	}
 	r := req.Reader()
-	o := admin.OperationSpec{Action: admin.Action(get("action")), ToQueue: get("to_queue"), Priority: pawltype.Priority(get("priority")),
-		Reason: get("reason")}
+	o := admin.OperationSpec{Action: admin.Action(get("action")), ToQueue: get("to_queue"), Priority: pawltype.Priority(get("priority"))}
 	filter, _, err := parseFilter(hidden("q"), req.Now)
 	if err != nil {
 		return o, err
@@ -412,7 +411,7 @@ func doNewOperation(req *web.Request) (web.Done, error) {
 	if err := confirmed(req, o); err != nil {
 		return web.Done{}, err
 	}
-	started, err := req.Admin().Operations().Start(req.Ctx, o)
+	started, err := req.Admin().WithReason(req.Value("reason")).Operations().Start(req.Ctx, o)
 	if err != nil {
 		return web.Done{}, err
 	}
@@ -434,10 +433,10 @@ func operationForm(verb, text string, danger bool) func(*web.Request) (*form.For
 }
 
 func doOperation(message string,
-	call func(admin.Operations, context.Context, string, string) (*admin.Operation, error)) func(*web.Request) (web.Done, error) {
+	call func(admin.Operations, context.Context, string) (*admin.Operation, error)) func(*web.Request) (web.Done, error) {
 	return func(req *web.Request) (web.Done, error) {
 		id := req.PathValue("operation")
-		if _, err := call(req.Admin().Operations(), req.Ctx, id, req.Value("reason")); err != nil {
+		if _, err := call(req.Admin().WithReason(req.Value("reason")).Operations(), req.Ctx, id); err != nil {
 			return web.Done{}, err
 		}
 		return web.Done{Message: message, Next: "/operations/" + id}, nil

@@ -318,7 +318,7 @@ func scheduleAsked(s *admin.Schedule) []form.Fact {
 }
 
 func doPauseSchedule(req *web.Request) (web.Done, error) {
-	if _, err := req.Admin().Schedules().Pause(req.Ctx, req.PathValue("schedule"), req.Value("reason")); err != nil {
+	if _, err := req.Admin().WithReason(req.Value("reason")).Schedules().Pause(req.Ctx, req.PathValue("schedule")); err != nil {
 		return web.Done{}, err
 	}
 	return scheduleDone(req, "Paused."), nil

@@ -47,11 +47,11 @@ var verbs = []verb{
 		return err
 	}},
 	{admin.ActionCancel, "Cancelled", func(req *web.Request, id string) error {
-		_, err := req.Admin().Tasks().Cancel(req.Ctx, id, req.Value("reason"))
+		_, err := req.Admin().WithReason(req.Value("reason")).Tasks().Cancel(req.Ctx, id)
 		return err
 	}},
 	{admin.ActionDiscard, "Discarded", func(req *web.Request, id string) error {
-		_, err := req.Admin().Tasks().Discard(req.Ctx, id, req.Value("reason"))
+		_, err := req.Admin().WithReason(req.Value("reason")).Tasks().Discard(req.Ctx, id)
 		return err
 	}},
 }

@@ -339,14 +339,14 @@ func doTask(message string, call func(admin.Tasks, context.Context, string) (*pa
 }
 
 func doCancelTask(req *web.Request) (web.Done, error) {
-	if _, err := req.Admin().Tasks().Cancel(req.Ctx, req.PathValue("task"), req.Value("reason")); err != nil {
+	if _, err := req.Admin().WithReason(req.Value("reason")).Tasks().Cancel(req.Ctx, req.PathValue("task")); err != nil {
 		return web.Done{}, err
 	}
 	return taskDone(req, "Cancelled."), nil
 }
 
 func doDiscardTask(req *web.Request) (web.Done, error) {
-	t, err := req.Admin().Tasks().Discard(req.Ctx, req.PathValue("task"), req.Value("reason"))
+	t, err := req.Admin().WithReason(req.Value("reason")).Tasks().Discard(req.Ctx, req.PathValue("task"))
 	if err != nil {
 		return web.Done{}, err
 	}

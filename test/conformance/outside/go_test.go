@@ -208,7 +208,7 @@ func (f *goDriver) make(ctx context.Context, do string, with map[string]any) (an
 		err := f.client.Ref(id).Result(ctx, &out)
 		return out, err
 	case "cancel":
-		return goTask(admin.New(f.client).Tasks().Cancel(ctx, id, text(with, "reason")))
+		return goTask(admin.New(f.client).WithReason(text(with, "reason")).Tasks().Cancel(ctx, id))
 	case "create_group":
 		return f.createGroup(ctx, with)
 	case "get_group":
@@ -218,7 +218,7 @@ func (f *goDriver) make(ctx context.Context, do string, with map[string]any) (an
 	case "close_group":
 		return goGroup(f.client.CloseGroup(ctx, group))
 	case "cancel_group":
-		return goGroup(admin.New(f.client).Groups().Cancel(ctx, group, text(with, "reason")))
+		return goGroup(admin.New(f.client).WithReason(text(with, "reason")).Groups().Cancel(ctx, group))
 	case "add_to_group":
 		items, err := goItems(with["tasks"])
 		if err != nil {

@@ -19,7 +19,7 @@ func (f *goDriver) operate(ctx context.Context, do string, with map[string]any) 
 	case "delete_schedule":
 		return nil, f.admin.Schedules().Delete(ctx, name)
 	case "pause_schedule":
-		return goSchedule(f.admin.Schedules().Pause(ctx, name, reason))
+		return goSchedule(f.admin.WithReason(reason).Schedules().Pause(ctx, name))
 	case "resume_schedule":
 		return goSchedule(f.admin.Schedules().Resume(ctx, name))
 	case "trigger_schedule":
@@ -29,11 +29,11 @@ func (f *goDriver) operate(ctx context.Context, do string, with map[string]any) 
 	case "get_queue":
 		return goQueue(f.admin.Queues().Get(ctx, queue))
 	case "pause_queue":
-		return goQueue(f.admin.WithActor(text(with, "actor")).Queues().Pause(ctx, queue, reason))
+		return goQueue(f.admin.WithActor(text(with, "actor")).WithReason(reason).Queues().Pause(ctx, queue))
 	case "resume_queue":
-		return goQueue(f.admin.Queues().Resume(ctx, queue, reason))
+		return goQueue(f.admin.WithReason(reason).Queues().Resume(ctx, queue))
 	case "purge_queue":
-		n, err := f.admin.Queues().Purge(ctx, queue, reason)
+		n, err := f.admin.WithReason(reason).Queues().Purge(ctx, queue)
 		return map[string]any{"discarded": n}, err
 	case "explain":
 		return goExplanation(f.admin.Tasks().Explain(ctx, task))
@@ -53,8 +53,8 @@ func (f *goDriver) operateMany(ctx context.Context, do string, with map[string]a
 		return goDeadGroups(f.admin.DeadLetters().Groups(ctx, queue, false))
 	case "start_operation":
 		filter, _ := with["filter"].(map[string]any)
-		return goOperation(f.admin.Operations().Start(ctx, admin.OperationSpec{Action: admin.Action(text(with, "action")),
-			Reason: text(with, "reason"), Filter: &admin.Filter{Queue: text(filter, "queue"), Tag: text(filter, "tag")}}))
+		return goOperation(f.admin.WithReason(text(with, "reason")).Operations().Start(ctx, admin.OperationSpec{
+			Action: admin.Action(text(with, "action")), Filter: &admin.Filter{Queue: text(filter, "queue"), Tag: text(filter, "tag")}}))
 	case "get_operation":
 		return goOperation(f.admin.Operations().Get(ctx, text(with, "operation")))
 	case "find_worker":

@@ -173,8 +173,9 @@ func (d *demo) albumRound(ctx context.Context) error {
 	if err := os.Mkdir(d.albumPath(), 0o700); err != nil {
 		return err
 	}
-	replay, err := d.app.Admin(d.client).Operations().Start(ctx, admin.OperationSpec{Action: admin.ActionReplay,
-		Filter: &admin.Filter{Queue: "pictures", Type: album.name}, Reason: "the album is there now"})
+	replay, err := d.app.Admin(d.client).WithReason("the album is there now").Operations().Start(ctx,
+		admin.OperationSpec{Action: admin.ActionReplay,
+			Filter: &admin.Filter{Queue: "pictures", Type: album.name}})
 	if err != nil {
 		return err
 	}
