@@ -101,7 +101,9 @@ func (emptyShards) ExplainQueue(_ context.Context, _ uint32, _, name string) (*b
 // uncopied has no copies of queues.
 type uncopied struct{ fanout.Cluster }
 
-func (uncopied) Copied(context.Context, string, string) (queues.Queue, bool) { return queues.Queue{}, false }
+func (uncopied) Copied(context.Context, string, string) (queues.Queue, bool) {
+	return queues.Queue{}, false
+}
 
 // A queue that a node has no copy of yet is explained too.
 func TestUncopiedQueuesAreExplained(t *testing.T) {

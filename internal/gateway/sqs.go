@@ -280,11 +280,11 @@ func (g *sqsCore) Settle(ctx context.Context, calls []broker.Settle) []broker.Se
 	shards := slices.Collect(maps.Keys(byShard))
 	errs := parallel.EachUntilLate(ctx, len(shards), func(ctx context.Context, n int) error {
 		index := byShard[shards[n]]
-		some := make([]broker.Settle, len(index))
+		items := make([]broker.Settle, len(index))
 		for n, i := range index {
-			some[n] = calls[i]
+			items[n] = calls[i]
 		}
-		got, at, err := g.broker.Settle(ctx, shards[n], some)
+		got, at, err := g.broker.Settle(ctx, shards[n], items)
 		callinfo.Note(ctx, at)
 		for n := range got {
 			out[index[n]] = got[n]

@@ -178,8 +178,8 @@ func (s *Divider) ask(ctx context.Context, a *asking, shard uint32, about []ques
 	}
 }
 
-// begin sends a share to a shard in the background. It returns false, and sends nothing, if parallel.Limit shares are on their way there: then
-// the shard's answers are late.
+// begin sends a share to a shard in the background. It returns false, and sends nothing, if parallel.Limit shares are on their way there:
+// then the shard's answers are late.
 func (a *asking) begin(shard uint32, answered *sync.WaitGroup, put func()) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
