@@ -2,10 +2,10 @@ package broker
 
 import (
 	"context"
-	"github.com/pawlq/pawl/internal/broker/tasklog"
 	"time"
 
 	"github.com/pawlq/pawl/internal/archive"
+	"github.com/pawlq/pawl/internal/broker/tasklog"
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/query"
 	"github.com/pawlq/pawl/internal/store"

@@ -3,5 +3,5 @@
 // and archives dead letters.
 //
 // It serves the shards that this node leads, and returns *NotLeader for others. It knows nothing about request formats
-// or permissions. The caller must know which shard a queue is in (package cluster).
+// or roles, and reads within the scope of a call (task.Scope). The caller must know which shard a queue is in (package router).
 package broker

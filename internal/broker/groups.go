@@ -127,14 +127,14 @@ var ShowGroup = reads(verb.Rule{Name: "group"}, func(from store.Reader, scope ta
 // GroupList asks for a page of groups, newest first, starting after a group; the zero id starts at the newest.
 type GroupList struct {
 	OnShard
-	Behind task.ID
-	Limit  int
+	After task.ID
+	Limit int
 }
 
 // ListGroups reads a page of the groups of all shards.
 var ListGroups = reads(verb.Rule{Name: "groups"}, func(from store.Reader, scope task.Scope, q *GroupList) (out Paged[GroupPage],
 	err error) {
-	out.Page.Groups, out.Page.More = workflow.List(from, q.Namespace, scope, q.Behind, q.Limit)
+	out.Page.Groups, out.Page.More = workflow.List(from, q.Namespace, scope, q.After, q.Limit)
 	return out, nil
 }).Merged(func(q *GroupList, parts []Paged[GroupPage]) (out Paged[GroupPage], err error) {
 	out.Page.Groups, out.Page.More = verb.MergePages(parts, q.Limit, func(p Paged[GroupPage]) ([]*GroupView, bool) {
@@ -147,8 +147,8 @@ var ListGroups = reads(verb.Rule{Name: "groups"}, func(from store.Reader, scope 
 // MemberList asks for a page of a group's members, starting after a member; the zero id starts at the first.
 type MemberList struct {
 	OnGroup
-	Behind task.ID
-	Limit  int
+	After task.ID
+	Limit int
 }
 
 // MembersListed is a page of a group's members.
@@ -163,7 +163,7 @@ var GroupMembers = reads(verb.Rule{Name: "group-members"}, func(from store.Reade
 	if _, err := groupSeen(from, scope, q.Namespace, q.ID); err != nil {
 		return out, err
 	}
-	out.Members.Members, out.Members.More, err = workflow.Members(from, q.Namespace, q.ID, q.Behind, q.Limit)
+	out.Members.Members, out.Members.More, err = workflow.Members(from, q.Namespace, q.ID, q.After, q.Limit)
 	return out, err
 })
 

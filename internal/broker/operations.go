@@ -295,8 +295,7 @@ func (s *operationRunner) runOperation(ctx context.Context, ns string, id task.I
 		case err != nil: // the next iteration finds out whether this node still leads
 			s.setWaitsFor(run, err.Error())
 			pace.took(int64(want)) // it may have been done
-			// run.wake must not cut this short: every dropped round wakes the run, and would immediately cause the next
-			// one
+			// run.wake must not cut this short: every dropped round wakes the run, and would cause the next at once.
 			sleep(ctx, retry)
 			retry = min(2*retry, stepLongRetry)
 		case a.Matched == 0 && a.Away > 0:

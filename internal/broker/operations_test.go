@@ -115,9 +115,9 @@ func TestOperationIsChangedWhileItWaits(t *testing.T) {
 		ctx := context.Background()
 		w.enqueue(specsOf(20, "a")...)
 		began := time.Now()
-		if done := w.waitUntilStopped(w.startOperation(OperationSpec{Action: task.Cancel, Filter: ready("a"), Rate: 10})); done.Done !=
-			20 || time.Since(began) < 1900*time.Millisecond || time.Since(began) > 2300*time.Millisecond {
-			t.Errorf("at a rate of 10 per second, 20 tasks took %v: %+v", time.Since(began), done.Tally)
+		done := w.waitUntilStopped(w.startOperation(OperationSpec{Action: task.Cancel, Filter: ready("a"), Rate: 10}))
+		if took := time.Since(began); done.Done != 20 || took < 1900*time.Millisecond || took > 2300*time.Millisecond {
+			t.Errorf("at a rate of 10 per second, 20 tasks took %v: %+v", took, done.Tally)
 		}
 		w.enqueue(specsOf(20, "a")...)
 		id := w.startOperation(OperationSpec{Action: task.Cancel, Filter: ready("a"), Rate: 0.01}) // one per 100 s

@@ -3,10 +3,10 @@ package broker
 import (
 	"context"
 	"errors"
-	"github.com/pawlq/pawl/internal/broker/tasklog"
 	"sync/atomic"
 	"time"
 
+	"github.com/pawlq/pawl/internal/broker/tasklog"
 	"github.com/pawlq/pawl/internal/broker/waiting"
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/schema"
@@ -31,7 +31,7 @@ const (
 type outboxSender struct {
 	r      *replica
 	wake   chan struct{} // messages wait
-	lanes  waiting.Deliveries
+	lanes  waiting.Lanes
 	warned atomic.Int64 // when undelivered messages were last logged, in nanoseconds
 }
 

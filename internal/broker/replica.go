@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/pawlq/pawl/internal/broker/tasklog"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -12,6 +11,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
+	"github.com/pawlq/pawl/internal/broker/tasklog"
 	"github.com/pawlq/pawl/internal/broker/waiting"
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/actions"

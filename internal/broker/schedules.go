@@ -188,14 +188,14 @@ var ShowSchedule = reads(verb.Rule{Name: "schedule"}, func(from store.Reader, sc
 // ScheduleList asks for a page of schedules in the order of their names, starting after a name.
 type ScheduleList struct {
 	OnShard
-	Behind string
-	Limit  int
+	After string
+	Limit int
 }
 
 // ListSchedules returns up to Limit schedules of all shards after a name, in the order of their names.
 var ListSchedules = reads(verb.Rule{Name: "schedules"}, func(from store.Reader, scope task.Scope, q *ScheduleList) (out Paged[SchedulePage],
 	err error) {
-	out.Page = schedule.List(from, q.Namespace, scope, q.Behind, q.Limit)
+	out.Page = schedule.List(from, q.Namespace, scope, q.After, q.Limit)
 	return out, nil
 }).Merged(func(q *ScheduleList, parts []Paged[SchedulePage]) (out Paged[SchedulePage], err error) {
 	out.Page.Schedules, out.Page.More = verb.MergePages(parts, q.Limit, func(p Paged[SchedulePage]) ([]*ScheduleView, bool) {

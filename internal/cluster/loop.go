@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/system"
 )
 
@@ -138,7 +139,7 @@ func (r *Reconciler) reconcile(ctx context.Context) (wait time.Duration, err err
 		r.cfg.Logger.Debug("the silence of nodes can't be written", "error", err)
 	}
 	passes := make([]shardPass, len(m.Shards))
-	system.Each(len(passes), func(i int) {
+	parallel.Run(len(passes), func(i int) {
 		ask, cancel := context.WithTimeout(ctx, statusTimeout)
 		defer cancel()
 		passes[i].m, passes[i].row, passes[i].asked = m, m.Shards[i], time.Now()
@@ -200,7 +201,7 @@ func (r *Reconciler) decide(m *Map, passes []shardPass) {
 // act takes the steps, and records the state of each shard.
 func (r *Reconciler) act(ctx context.Context, passes []shardPass) (acted bool) {
 	errs := make([]error, len(passes))
-	system.Each(len(passes), func(i int) {
+	parallel.Run(len(passes), func(i int) {
 		if passes[i].decision.Step.Kind != NoStep {
 			errs[i] = r.take(ctx, passes[i])
 		}

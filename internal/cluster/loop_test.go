@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -380,28 +379,6 @@ func TestLoopSpreadsReplicas(t *testing.T) {
 			if held := m.holding(n); len(held) != 2 {
 				t.Errorf("node %d got replicas of shards %v, want two", n, held)
 			}
-		}
-	})
-}
-
-func TestEachIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		var now, most int
-		var done []int
-		system.Each(system.MaxAsking+50, func(i int) {
-			mu.Lock()
-			now++
-			most = max(most, now)
-			mu.Unlock()
-			pass(time.Second)
-			mu.Lock()
-			now--
-			done = append(done, i)
-			mu.Unlock()
-		})
-		if slices.Sort(done); most != system.MaxAsking || len(slices.Compact(done)) != system.MaxAsking+50 {
-			t.Errorf("%d calls at once, %d done, want the maximum and all", most, len(done))
 		}
 	})
 }

@@ -118,9 +118,8 @@ func noRoom(n *NodeOverview) (p Problem, amiss bool) {
 }
 
 func slowDisk(n *NodeOverview) (p Problem, amiss bool) {
-	return Problem{Kind: DiskSlow, Text: fmt.Sprintf("the disk of node %s is much slower than those of other nodes: it gets no "+
-		"shards to lead",
-		n.Name)}, n.Report.SlowDisk
+	text := fmt.Sprintf("the disk of node %s is much slower than those of other nodes: it gets no shards to lead", n.Name)
+	return Problem{Kind: DiskSlow, Text: text}, n.Report.SlowDisk
 }
 
 func restarts(n *NodeOverview) (p Problem, amiss bool) {

@@ -17,31 +17,31 @@ import (
 )
 
 // Serve has the parts of the control plane run their verbs on a node.
-func (c *Control) Serve(parts *verb.Parts) {
-	Verbs.Serve(c.Placement, parts)
-	CopyVerbs.Serve(c.Copies, parts)
-	auditlog.Verbs.Serve(c.Audit, parts)
-	markers.Verbs.Serve(c.Markers, parts)
-	namespaces.Verbs.Serve(c.Namespaces, parts)
-	queues.Verbs.Serve(c.Queues, parts)
-	schedules.Verbs.Serve(c.Schedules, parts)
-	tokens.Verbs.Serve(c.Tokens, parts)
-	webhooks.Verbs.Serve(c.Webhooks, parts)
-	workers.Verbs.Serve(c.Workers, parts)
-}
+func (c *Control) Serve(parts *verb.Parts) { c.serve(nil, parts) }
 
 // ServeBy has a runner, in place of a control plane, run all these verbs: for tests.
-func ServeBy(by verb.Runner, parts *verb.Parts) {
-	Verbs.ServeBy(by, parts)
-	CopyVerbs.ServeBy(by, parts)
-	auditlog.Verbs.ServeBy(by, parts)
-	markers.Verbs.ServeBy(by, parts)
-	namespaces.Verbs.ServeBy(by, parts)
-	queues.Verbs.ServeBy(by, parts)
-	schedules.Verbs.ServeBy(by, parts)
-	tokens.Verbs.ServeBy(by, parts)
-	webhooks.Verbs.ServeBy(by, parts)
-	workers.Verbs.ServeBy(by, parts)
+func ServeBy(by verb.Runner, parts *verb.Parts) { new(Control).serve(by, parts) }
+
+func (c *Control) serve(by verb.Runner, parts *verb.Parts) {
+	serve(&Verbs, c.Placement, by, parts)
+	serve(&CopyVerbs, c.Copies, by, parts)
+	serve(&auditlog.Verbs, c.Audit, by, parts)
+	serve(&markers.Verbs, c.Markers, by, parts)
+	serve(&namespaces.Verbs, c.Namespaces, by, parts)
+	serve(&queues.Verbs, c.Queues, by, parts)
+	serve(&schedules.Verbs, c.Schedules, by, parts)
+	serve(&tokens.Verbs, c.Tokens, by, parts)
+	serve(&webhooks.Verbs, c.Webhooks, by, parts)
+	serve(&workers.Verbs, c.Workers, by, parts)
+}
+
+// serve has a part run the verbs of its table, or a runner in its place, if there is one.
+func serve[P any](table *verb.Table[P], part P, by verb.Runner, parts *verb.Parts) {
+	if by != nil {
+		table.ServeBy(by, parts)
+	} else {
+		table.Serve(part, parts)
+	}
 }
 
 // NodeDrain moves replicas and leaders off a node, or, to undo that, lets it get some.
@@ -80,46 +80,46 @@ var Verbs verb.Table[*Placement]
 
 // All of them may be repeated.
 var (
-	GetOverview = verb.New(&Verbs, verb.Rule{Name: "overview", Where: verb.System, Idempotent: true},
+	GetOverview = verb.New(&Verbs, verb.SystemRule("overview"),
 		func(p *Placement, ctx context.Context, _ verb.Nothing) (Overview, error) { return p.Overview(ctx) })
-	DrainNode = verb.NewVoid(&Verbs, verb.Rule{Name: "drain", Where: verb.System, Idempotent: true},
+	DrainNode = verb.NewVoid(&Verbs, verb.SystemRule("drain"),
 		func(p *Placement, ctx context.Context, q NodeDrain) error {
 			if q.Undo {
 				return p.Undrain(ctx, q.By, q.Node)
 			}
 			return p.Drain(ctx, q.By, q.Node)
 		})
-	RemoveNode = verb.NewVoid(&Verbs, verb.Rule{Name: "remove", Where: verb.System, Idempotent: true},
+	RemoveNode = verb.NewVoid(&Verbs, verb.SystemRule("remove"),
 		func(p *Placement, ctx context.Context, q NodeRemoval) error {
 			return p.Remove(ctx, q.By, q.Node, q.Force)
 		})
-	MoveReplica = verb.NewVoid(&Verbs, verb.Rule{Name: "move", Where: verb.System, Idempotent: true},
+	MoveReplica = verb.NewVoid(&Verbs, verb.SystemRule("move"),
 		func(p *Placement, ctx context.Context, q ReplicaMove) error {
 			return p.Move(ctx, q.By, q.Shard, q.From, q.To)
 		})
-	MoveLeader = verb.NewVoid(&Verbs, verb.Rule{Name: "transfer", Where: verb.System, Idempotent: true},
+	MoveLeader = verb.NewVoid(&Verbs, verb.SystemRule("transfer"),
 		func(p *Placement, ctx context.Context, q LeaderTransfer) error {
 			return p.Transfer(ctx, q.By, q.Shard, q.To)
 		})
-	RaiseLevel = verb.New(&Verbs, verb.Rule{Name: "raise-level", Where: verb.System, Idempotent: true},
+	RaiseLevel = verb.New(&Verbs, verb.SystemRule("raise-level"),
 		func(p *Placement, ctx context.Context, q AuthorCall) (int, error) { return p.RaiseLevel(ctx, q.By) })
-	SetReplication = verb.NewVoid(&Verbs, verb.Rule{Name: "replication", Where: verb.System, Idempotent: true},
+	SetReplication = verb.NewVoid(&Verbs, verb.SystemRule("replication"),
 		func(p *Placement, ctx context.Context, q CountCall) error { return p.SetReplication(ctx, q.By, q.N) })
-	SetAuditRetention = verb.NewVoid(&Verbs, verb.Rule{Name: "audit-retention", Where: verb.System, Idempotent: true},
+	SetAuditRetention = verb.NewVoid(&Verbs, verb.SystemRule("audit-retention"),
 		func(p *Placement, ctx context.Context, q PeriodCall) error {
 			return p.SetAuditRetention(ctx, q.By, q.D)
 		})
-	NoteBackup = verb.NewVoid(&Verbs, verb.Rule{Name: "note-backup", Where: verb.System, Idempotent: true},
+	NoteBackup = verb.NewVoid(&Verbs, verb.SystemRule("note-backup"),
 		func(p *Placement, ctx context.Context, q AuthorCall) error { return p.NoteBackup(ctx, q.By) })
 	// AddShards raises the number of data shards to N.
-	AddShards = verb.NewVoid(&Verbs, verb.Rule{Name: "add-shards", Where: verb.System, Idempotent: true},
+	AddShards = verb.NewVoid(&Verbs, verb.SystemRule("add-shards"),
 		func(p *Placement, ctx context.Context, q CountCall) error { return p.AddShards(ctx, q.By, q.N) })
-	Join     = verb.New(&Verbs, verb.Rule{Name: "admit-node", Where: verb.System, Idempotent: true}, (*Placement).Join)
-	Announce = verb.New(&Verbs, verb.Rule{Name: "present", Where: verb.System, Idempotent: true}, (*Placement).Hello)
+	Join     = verb.New(&Verbs, verb.SystemRule("admit-node"), (*Placement).Join)
+	Announce = verb.New(&Verbs, verb.SystemRule("present"), (*Placement).Hello)
 	// AwayNodes returns the names of the nodes that have not been heard from for a while: soon, or not at all.
 	AwayNodes = verb.New(&Verbs, verb.Rule{Name: "away-nodes", Where: verb.System, Idempotent: true, Patience: awayTime},
 		func(p *Placement, ctx context.Context, _ verb.Nothing) ([]string, error) { return p.AwayNodes(ctx) })
-	HasShard = verb.New(&Verbs, verb.Rule{Name: "has-shard", Where: verb.System, Idempotent: true}, (*Placement).HasShard)
+	HasShard = verb.New(&Verbs, verb.SystemRule("has-shard"), (*Placement).HasShard)
 )
 
 // awayTime is how long AwayNodes looks for the leader of the system shard.
@@ -141,7 +141,7 @@ type PeriodCall struct {
 var CopyVerbs verb.Table[*Copies]
 
 // Changes returns what has changed after a version, and takes the report of the node that asks.
-var Changes = verb.New(&CopyVerbs, verb.Rule{Name: "changes", Where: verb.System, Idempotent: true},
+var Changes = verb.New(&CopyVerbs, verb.SystemRule("changes"),
 	func(c *Copies, ctx context.Context, q ChangesCall) (Delta, error) {
 		return c.Changes(ctx, q.After, q.Report, q.Wait)
 	})

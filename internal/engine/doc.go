@@ -8,8 +8,8 @@
 // decides what may run now. Policies act at the points of policy.go.
 //
 // Package schema defines the keys and contents of all rows, and package lanes the order in which ready tasks are
-// claimed. Unique, order, limit, breaker and quota are rules that hold within a change. Check verifies that the rows
-// agree.
+// claimed. Packages unique, limit and breaker are rules that hold within a change, and package check verifies that the
+// rows agree.
 //
 // It knows no package above it, no goroutine, no clock, no randomness and nothing of Raft: time and entropy are passed
 // in, and what it remembers between rounds (Leader) can be thrown away at any moment.

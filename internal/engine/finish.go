@@ -60,7 +60,7 @@ func (c *Change) setFingerprint(f schema.Failure) {
 	if f == (schema.Failure{}) {
 		f = schema.LastFailure(schema.ReadAttempts(c.r.tx, c.ns, c.id))
 	}
-	c.To.Print = fingerprint.Of(c.To.Type, fingerprint.Normalize(f.Message))
+	c.To.Fingerprint = fingerprint.Of(c.To.Type, fingerprint.Normalize(f.Message))
 }
 
 // requeue moves a claimed task back to waiting for another run. If another task is next to hold its unique key, the

@@ -126,7 +126,7 @@ func TestGroupsOfOldRows(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			x.Print = 0
+			x.Fingerprint = 0
 			r.Tx().Set(schema.IDKey("default", schema.TableExec, schema.IDAt(k)), x.Encode())
 			r.Tx().Set(bytes.Clone(k), nil)
 			return true

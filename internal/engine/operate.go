@@ -51,7 +51,7 @@ func Retry(r *Round, ns string, id task.ID) error {
 	to := c.To
 	if from.State.Ended() {
 		to.Exhausted = to.Failures + to.Crashes
-		to.EndedAt, to.KeptUntil, to.Reason, to.ExpiresAt, to.Print = 0, 0, "", 0, 0
+		to.EndedAt, to.KeptUntil, to.Reason, to.ExpiresAt, to.Fingerprint = 0, 0, "", 0, 0
 		to.Links = to.Links.NextRevision()
 	}
 	to.RunAt = r.now

@@ -1,10 +1,10 @@
 package engine
 
 import (
-	"github.com/pawlq/pawl/internal/task"
 	"slices"
 
 	"github.com/pawlq/pawl/internal/engine/lanes"
+	"github.com/pawlq/pawl/internal/task"
 )
 
 // A new leader reads the lanes of a queue bit by bit (see lanes/read.go): Tick reads them queue by queue.

@@ -591,6 +591,12 @@ func TestQueuesBeyondAToken(t *testing.T) {
 			t.Errorf("%s of another queue: %v, want permission denied", what, e)
 		}
 	}
+	for _, queue := range []string{"mail2", "sms"} {
+		_, all := c.Copied(whole, "n", queue)
+		if _, ok := c.Copied(limited, "n", queue); !all || ok != (queue == "mail2") {
+			t.Errorf("the copy of queue %q is shown to an unlimited token: %v, to one for mail*: %v", queue, all, ok)
+		}
+	}
 	for _, n := range []access.Need{access.NeedOfRPC("/pawl.v1.ProducerService/Steal"), access.NeedOfRPC("/other.Service/Call"),
 		access.NeedOfRoute(&rest.Route{Method: "GET", Path: "/secret"})} {
 		if e, _ := task.AsError(n.Allows(call.Principal)); n.Reach != 0 || e == nil || e.Code != task.CodePermissionDenied {

@@ -16,12 +16,12 @@ import (
 // staleCopies has copies of queues from before they were spread, and a system shard that has no time to say so.
 type staleCopies struct{ fanout.Cluster }
 
-func (staleCopies) Copied(ns, name string) (queues.Queue, bool) {
+func (staleCopies) Copied(_ context.Context, ns, name string) (queues.Queue, bool) {
 	return queues.Queue{Namespace: ns, Name: name, Shard: 1}, true
 }
 
-func (c staleCopies) Queue(_ context.Context, ns, name string) (queues.Queue, bool, error) {
-	q, ok := c.Copied(ns, name)
+func (c staleCopies) Queue(ctx context.Context, ns, name string) (queues.Queue, bool, error) {
+	q, ok := c.Copied(ctx, ns, name)
 	return q, ok, nil
 }
 

@@ -144,7 +144,7 @@ func (g *enqueuer) placeTasks(ctx context.Context, tasks []*pawlv1.TaskSpec, res
 		if err != nil {
 			results[i].Error = g.Item(err)
 		} else if places[spec.Queue] == nil {
-			q, known := g.cluster.Copied(ns, spec.Queue)
+			q, known := g.cluster.Copied(ctx, ns, spec.Queue)
 			if places[spec.Queue] = (&placed{queue: q}); !known {
 				unknown = append(unknown, spec.Queue)
 			}

@@ -80,7 +80,7 @@ type copiedQueues struct {
 	gone bool
 }
 
-func (copiedQueues) Copied(ns, queue string) (queues.Queue, bool) {
+func (copiedQueues) Copied(_ context.Context, ns, queue string) (queues.Queue, bool) {
 	return queues.Queue{Namespace: ns, Name: queue, Shard: 1}, true
 }
 
@@ -101,7 +101,9 @@ func (emptyShards) ExplainQueue(_ context.Context, _ uint32, _, name string) (*b
 // uncopied has no copies of queues.
 type uncopied struct{ fanout.Cluster }
 
-func (uncopied) Copied(string, string) (queues.Queue, bool) { return queues.Queue{}, false }
+func (uncopied) Copied(context.Context, string, string) (queues.Queue, bool) {
+	return queues.Queue{}, false
+}
 
 // A queue that a node has no copy of yet is explained too.
 func TestUncopiedQueuesAreExplained(t *testing.T) {

@@ -113,7 +113,7 @@ func (f *fakeGroups) list(_ context.Context, q broker.GroupList) (out broker.Pag
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := len(f.all) - 1; i >= 0; i-- {
-		if g := f.all[i]; q.Behind == (task.ID{}) || g.ID[15] < q.Behind[15] {
+		if g := f.all[i]; q.After == (task.ID{}) || g.ID[15] < q.After[15] {
 			if len(out.Page.Groups) == q.Limit {
 				out.Page.More = true
 				break
@@ -131,7 +131,7 @@ func (f *fakeGroups) members(_ context.Context, q broker.MemberList) (out broker
 	if err != nil {
 		return out, err
 	}
-	for n := q.Behind[15] + 1; int64(n) <= g.Counts.Members; n++ {
+	for n := q.After[15] + 1; int64(n) <= g.Counts.Members; n++ {
 		if len(out.Members.Members) == q.Limit {
 			out.Members.More = true
 			break

@@ -119,7 +119,9 @@ func (f *fake) DropQueue(_ context.Context, _ task.Author, _, name string) error
 // fakeCluster is the fake as a Cluster: it has a method with the same name as the Broker's.
 type fakeCluster struct{ *fake }
 
-func (c fakeCluster) Copied(_, name string) (queues.Queue, bool) { return c.Queue1(name) }
+func (c fakeCluster) Copied(_ context.Context, _, name string) (queues.Queue, bool) {
+	return c.Queue1(name)
+}
 
 func (c fakeCluster) Queue(_ context.Context, _, name string) (queues.Queue, bool, error) {
 	q, ok := c.Queue1(name)

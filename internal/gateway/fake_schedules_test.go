@@ -124,7 +124,7 @@ func (f *fakeSchedules) Schedules(_ context.Context, q broker.ScheduleList) (out
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(f.all)) {
-		if name <= q.Behind {
+		if name <= q.After {
 			continue
 		}
 		if out.Page.More = len(out.Page.Schedules) == q.Limit; out.Page.More {

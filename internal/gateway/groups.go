@@ -165,9 +165,8 @@ func (g *groupService) CancelGroup(ctx context.Context, r *pawlv1.CancelGroupReq
 	if err != nil {
 		return nil, err
 	}
-	out, err := broker.CancelGroup.Call(ctx, g.verbs, broker.GroupCommand{OnGroup: broker.OnGroup{Namespace: callinfo.Namespace(ctx),
-		ID: id},
-		Authored: broker.Authored{By: by}})
+	group := broker.OnGroup{Namespace: callinfo.Namespace(ctx), ID: id}
+	out, err := broker.CancelGroup.Call(ctx, g.verbs, broker.GroupCommand{OnGroup: group, Authored: broker.Authored{By: by}})
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +181,7 @@ func (g *groupService) ListGroups(ctx context.Context, r *pawlv1.ListGroupsReque
 	if err != nil {
 		return nil, err
 	}
-	list, err := broker.ListGroups.Call(ctx, g.verbs, broker.GroupList{OnShard: callinfo.OnShard(ctx, 0), Behind: before, Limit: n})
+	list, err := broker.ListGroups.Call(ctx, g.verbs, broker.GroupList{OnShard: callinfo.OnShard(ctx, 0), After: before, Limit: n})
 	if err != nil {
 		return nil, err
 	}
@@ -203,13 +202,12 @@ func (g *groupService) ListGroupMembers(ctx context.Context, r *pawlv1.ListGroup
 	if err != nil {
 		return nil, err
 	}
-	n, behind, err := convert.PageByID(r, convert.MemberCursor)
+	n, after, err := convert.PageByID(r, convert.MemberCursor)
 	if err != nil {
 		return nil, err
 	}
-	list, err := broker.GroupMembers.Call(ctx, g.verbs, broker.MemberList{OnGroup: broker.OnGroup{Namespace: callinfo.Namespace(ctx),
-		ID: id},
-		Behind: behind, Limit: n})
+	group := broker.OnGroup{Namespace: callinfo.Namespace(ctx), ID: id}
+	list, err := broker.GroupMembers.Call(ctx, g.verbs, broker.MemberList{OnGroup: group, After: after, Limit: n})
 	if err != nil {
 		return nil, err
 	}

@@ -36,11 +36,11 @@ type scheduleService struct {
 
 // ListSchedules returns a page of schedules by name.
 func (g *scheduleService) ListSchedules(ctx context.Context, r *pawlv1.ListSchedulesRequest) (*pawlv1.ListSchedulesResponse, error) {
-	n, behind, err := convert.PageOf(r, convert.ScheduleCursor)
+	n, after, err := convert.PageOf(r, convert.ScheduleCursor)
 	if err != nil {
 		return nil, err
 	}
-	list, err := broker.ListSchedules.Call(ctx, g.verbs, broker.ScheduleList{OnShard: callinfo.OnShard(ctx, 0), Behind: string(behind),
+	list, err := broker.ListSchedules.Call(ctx, g.verbs, broker.ScheduleList{OnShard: callinfo.OnShard(ctx, 0), After: string(after),
 		Limit: n})
 	if err != nil {
 		return nil, err

@@ -117,20 +117,14 @@ func (g *sqsCore) Reserve(ctx context.Context, n int64) (*admission.Reservation,
 // Queue returns a queue, usually from this node's copy. One that is missing there, perhaps created elsewhere a moment ago, is
 // looked up.
 func (g *sqsCore) Queue(ctx context.Context, name string) (queues.Queue, bool, error) {
-	if err := callinfo.MayUse(ctx, name); err != nil {
-		return queues.Queue{}, false, err
-	}
-	if q, ok := g.cluster.Copied(callinfo.Namespace(ctx), name); ok {
+	if q, ok := g.cluster.Copied(ctx, callinfo.Namespace(ctx), name); ok {
 		return q, true, nil
 	}
 	return g.cluster.Queue(ctx, callinfo.Namespace(ctx), name)
 }
 
-// CurrentQueue returns a queue with every change that was answered, unless the system shard does not answer.
-func (g *sqsCore) CurrentQueue(ctx context.Context, name string) (queues.Queue, bool, error) {
-	if err := callinfo.MayUse(ctx, name); err != nil {
-		return queues.Queue{}, false, err
-	}
+// FreshQueue returns a queue with every change that was answered, or from this node's copy if the system shard does not answer in time.
+func (g *sqsCore) FreshQueue(ctx context.Context, name string) (queues.Queue, bool, error) {
 	return g.cluster.Queue(ctx, callinfo.Namespace(ctx), name)
 }
 
@@ -286,11 +280,11 @@ func (g *sqsCore) Settle(ctx context.Context, calls []broker.Settle) []broker.Se
 	shards := slices.Collect(maps.Keys(byShard))
 	errs := parallel.EachUntilLate(ctx, len(shards), func(ctx context.Context, n int) error {
 		index := byShard[shards[n]]
-		some := make([]broker.Settle, len(index))
+		items := make([]broker.Settle, len(index))
 		for n, i := range index {
-			some[n] = calls[i]
+			items[n] = calls[i]
 		}
-		got, at, err := g.broker.Settle(ctx, shards[n], some)
+		got, at, err := g.broker.Settle(ctx, shards[n], items)
 		callinfo.Note(ctx, at)
 		for n := range got {
 			out[index[n]] = got[n]

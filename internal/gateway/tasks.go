@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"github.com/pawlq/pawl/internal/broker/tasklog"
 	"log/slog"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/broker/tasklog"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
 	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/gateway/tasktrace"

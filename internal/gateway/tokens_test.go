@@ -54,7 +54,7 @@ func (f *fakeTokens) AddToken(_ context.Context, c tokens.Call) (tokens.Changed,
 	slices.SortFunc(f.tokens, func(a, b auth.Token) int {
 		return strings.Compare(a.Namespace+"\x00"+a.Name, b.Namespace+"\x00"+b.Name)
 	})
-	return tokens.Changed{Token: t, Behind: []string{"n2"}}, nil
+	return tokens.Changed{Token: t, Unconfirmed: []string{"n2"}}, nil
 }
 
 func (f *fakeTokens) RotateToken(_ context.Context, c tokens.Call) (tokens.Changed, error) {

@@ -18,6 +18,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/archive"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
@@ -497,7 +498,10 @@ func (n *Node) addMissingShards(ctx context.Context, m *cluster.Map) error {
 func (n *Node) serve() {
 	n.pages = ui.New(ui.Config{
 		BasePath: n.cfg.BasePath, Logger: n.cfg.Logger, OpenAPI: rest.OpenAPI, Idle: n.cfg.UIIdle,
-		FindSession: n.auth.FindSessionKey, EndSession: accessNotices{n.cfg, n.auth, n.router}.endSession, LoggedIn: n.evidence.LoggedIn,
+		FindSession: n.auth.FindSessionKey, EndSession: accessNotices{n.cfg, n.auth, n.router}.endSession,
+		LoggedIn: func(host string, me *admin.Identity) {
+			n.evidence.LoggedIn(host, me.Name, me.Namespace, me.AllNamespaces)
+		},
 		Dial: func(ctx context.Context, from string) (net.Conn, error) { return n.gateway.DialInProcess(ctx, from) },
 	})
 	n.gateway = gateway.New(gateway.Config{

@@ -12,32 +12,36 @@ import (
 )
 
 const (
-	// fanLimit bounds the goroutines that one call starts concurrently, or for each shard that it asks. All shards of a cluster can be
-	// asked at once: none waits for others that hang.
-	fanLimit = 65
+	// Limit bounds the functions that one call runs concurrently. All shards of a cluster can be asked, or changed, at once: none waits
+	// for others that hang.
+	Limit = 65
 	// stragglerTime is how long the parts of a call that have not returned yet may take after one that has succeeded. It is less than the
 	// second that an SDK's worker gives its last endings, and a relay its batches.
 	stragglerTime = 800 * time.Millisecond
 )
 
-// Each calls fn for 0 … n-1 concurrently, and returns when all have returned. A panic becomes an error, so that it ends its request
-// only.
+// Run calls fn for 0 … n-1, up to Limit concurrently, and returns when all have returned.
+func Run(n int, fn func(i int)) {
+	var all sync.WaitGroup
+	slots := make(chan struct{}, Limit)
+	for i := range n {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			fn(i)
+		})
+	}
+	all.Wait()
+}
+
+// Each is Run for functions that may fail. A panic becomes an error, so that it ends its request only.
 func Each(n int, fn func(i int) error) []error {
 	errs := make([]error, n)
 	if n == 1 {
 		errs[0] = Safely(func() error { return fn(0) })
 		return errs
 	}
-	var all sync.WaitGroup
-	slots := make(chan struct{}, fanLimit)
-	for i := range n {
-		slots <- struct{}{}
-		all.Go(func() {
-			defer func() { <-slots }()
-			errs[i] = Safely(func() error { return fn(i) })
-		})
-	}
-	all.Wait()
+	Run(n, func(i int) { errs[i] = Safely(func() error { return fn(i) }) })
 	return errs
 }
 

@@ -13,8 +13,8 @@ import (
 )
 
 func TestLimitsAreStable(t *testing.T) {
-	if fanLimit != 65 {
-		t.Errorf("a call starts up to %d goroutines, want 65: one for each shard of the largest cluster", fanLimit)
+	if Limit != 65 {
+		t.Errorf("a call starts up to %d goroutines, want 65: one for each shard of the largest cluster", Limit)
 	}
 }
 
@@ -22,7 +22,7 @@ func TestLimitsAreStable(t *testing.T) {
 func TestPartsAreLate(t *testing.T) {
 	const hangs = time.Hour
 	allBut1 := "" // of the shards of the largest cluster
-	for i := range fanLimit - 1 {
+	for i := range Limit - 1 {
 		allBut1 += fmt.Sprint(i)
 	}
 	for _, c := range []struct {
@@ -42,7 +42,7 @@ func TestPartsAreLate(t *testing.T) {
 		{"all slow", []time.Duration{5 * time.Second, 5 * time.Second}, 5 * time.Second, ""},
 		{"one alone", []time.Duration{5 * time.Second}, 5 * time.Second, ""},
 		{"none", nil, 0, ""},
-		{"more than run at a time", append(slices.Repeat([]time.Duration{hangs}, fanLimit-1),
+		{"more than run at a time", append(slices.Repeat([]time.Duration{hangs}, Limit-1),
 			slices.Repeat([]time.Duration{300 * time.Millisecond}, 10)...), 3800 * time.Millisecond, allBut1},
 		{"all but one hang", append(slices.Repeat([]time.Duration{hangs}, 64), 0), stragglerTime, allBut1},
 	} {
@@ -71,10 +71,25 @@ func TestPartsAreLate(t *testing.T) {
 	}
 }
 
+// As many run at once as may, and all have ended when Run returns.
+func TestRunIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		done := make([]bool, 2*Limit+1)
+		began := time.Now()
+		Run(len(done), func(i int) {
+			time.Sleep(time.Second)
+			done[i] = true
+		})
+		if took := time.Since(began); slices.Contains(done, false) || took != 3*time.Second {
+			t.Errorf("after %v: %v, want all done after 3s", took, done)
+		}
+	})
+}
+
 // Each call runs, one or many of them, and a panic of one is its error.
 func TestEach(t *testing.T) {
 	away := errors.New("away")
-	for _, n := range []int{0, 1, 2, 3 * fanLimit} {
+	for _, n := range []int{0, 1, 2, 3 * Limit} {
 		var ran atomic.Int32
 		errs := Each(n, func(i int) error {
 			ran.Add(1)

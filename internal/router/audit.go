@@ -19,15 +19,15 @@ const maxAuditBytes = 4 << 20
 
 // Audit returns up to limit entries of all shards after a place, newest first; nil: from the newest. More is where the list continues, nil
 // at its end. A page may be empty and yet not be the last. What was done to a task is in the task's own shard, and only that one is asked.
-func (l *AuditLog) Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace,
+func (l *AuditLog) Audit(ctx context.Context, q broker.AuditQuery, after *broker.AuditPlace,
 	limit int) (list verb.Partial[broker.AuditList], at []broker.Stamp, err error) {
 	shards := l.shardsOf(q)
 	answers, err := verb.AskShards(ctx, shards, func(ctx context.Context, i int) (out AuditRead, err error) {
 		if shards[i] == forward.SystemShard {
-			out.Page, err = auditlog.Read.Call(ctx, l.forward, auditlog.Reading{Query: q, Behind: behind, Limit: limit})
+			out.Page, err = auditlog.Read.Call(ctx, l.forward, auditlog.Reading{Query: q, After: after, Limit: limit})
 			return out, err
 		}
-		return ReadAudit.Call(ctx, l.forward, AuditReading{Shard: shards[i], Query: q, Behind: behind, Limit: limit})
+		return ReadAudit.Call(ctx, l.forward, AuditReading{Shard: shards[i], Query: q, After: after, Limit: limit})
 	})
 	if err == nil {
 		err = answers.CheckAny(len(shards))

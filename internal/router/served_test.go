@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,7 +14,7 @@ import (
 func TestEveryVerbIsServed(t *testing.T) {
 	tables, served := map[string]bool{}, map[string]bool{}
 	declared := regexp.MustCompile(`(?m)^var (\w+) verb\.Table\[`)
-	bound := regexp.MustCompile(`(?m)^\t(?:(\w+)\.)?(\w+)\.Serve\(`)
+	bound := regexp.MustCompile(`(?m)^\t(?:(?:(\w+)\.)?(\w+)\.Serve\(|serve\(&(?:(\w+)\.)?(\w+),)`)
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err
@@ -24,11 +25,7 @@ func TestEveryVerbIsServed(t *testing.T) {
 			tables[pkg+"."+m[1]] = true
 		}
 		for _, m := range bound.FindAllStringSubmatch(string(source), -1) {
-			if of := m[1]; of != "" {
-				served[of+"."+m[2]] = true
-			} else {
-				served[pkg+"."+m[2]] = true
-			}
+			served[cmp.Or(m[1], m[3], pkg)+"."+m[2]+m[4]] = true
 		}
 		return err
 	})

@@ -74,10 +74,10 @@ func useOnce(b *broker.Broker, ctx context.Context, q OnceIn) (out OnceAnswered,
 
 // AuditReading asks for entries of a shard's audit log after a place; nil: from the newest.
 type AuditReading struct {
-	Shard  uint32
-	Query  broker.AuditQuery
-	Behind *broker.AuditPlace
-	Limit  int
+	Shard uint32
+	Query broker.AuditQuery
+	After *broker.AuditPlace
+	Limit int
 }
 
 // TargetShard implements verb.Sharded.
@@ -92,7 +92,7 @@ type AuditRead struct {
 // ReadAudit reads a page of a shard's audit log.
 var ReadAudit = verb.New(&Verbs, verb.Rule{Name: "audit", Idempotent: true},
 	func(b *broker.Broker, ctx context.Context, q AuditReading) (out AuditRead, err error) {
-		out.Page, out.At, err = b.Audit(ctx, q.Shard, q.Query, q.Behind, q.Limit)
+		out.Page, out.At, err = b.Audit(ctx, q.Shard, q.Query, q.After, q.Limit)
 		return out, err
 	})
 

@@ -279,7 +279,7 @@ func setAttributes(x *exchange) error {
 
 // getAttributes implements GetQueueAttributes.
 func getAttributes(x *exchange) error {
-	q, err := x.find(x.Core.CurrentQueue)
+	q, err := x.find(x.Core.FreshQueue)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ func (c *recorder) record(format string, args ...any) {
 
 func (c *recorder) Namespace(context.Context) string { return "team" }
 
-func (c *recorder) CurrentQueue(ctx context.Context, name string) (queues.Queue, bool, error) {
+func (c *recorder) FreshQueue(ctx context.Context, name string) (queues.Queue, bool, error) {
 	return c.Queue(ctx, name)
 }
 

@@ -47,9 +47,9 @@ type Core interface {
 	// Reserve waits for memory for a large request, which may not be the alleged caller's: its signature covers the body.
 	Reserve(ctx context.Context, n int64) (*admission.Reservation, error)
 
-	// Queue returns a queue as this node knows it, which may lack a change of a moment ago; CurrentQueue asks.
+	// Queue returns a queue as this node knows it, which may lack a change of a moment ago; FreshQueue asks.
 	Queue(ctx context.Context, name string) (queues.Queue, bool, error)
-	CurrentQueue(ctx context.Context, name string) (queues.Queue, bool, error)
+	FreshQueue(ctx context.Context, name string) (queues.Queue, bool, error)
 	Queues(ctx context.Context, pattern, after string, limit int) ([]queues.Queue, error)
 	// PutQueue returns the error of change, and then writes nothing.
 	PutQueue(ctx context.Context, name string, change func(*task.QueueConfig) error) error

@@ -38,7 +38,7 @@ func (c *oneQueue) Namespace(context.Context) string { return defaultNamespace }
 
 func (c *oneQueue) Queue(context.Context, string) (queues.Queue, bool, error) { return c.q, true, nil }
 
-func (c *oneQueue) CurrentQueue(context.Context, string) (queues.Queue, bool, error) {
+func (c *oneQueue) FreshQueue(context.Context, string) (queues.Queue, bool, error) {
 	return c.q, true, nil
 }
 

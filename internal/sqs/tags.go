@@ -102,7 +102,7 @@ func (x *exchange) retag(change func(queue string, c *task.QueueConfig) error) e
 
 // listTags implements ListQueueTags.
 func listTags(x *exchange) error {
-	q, err := x.find(x.Core.CurrentQueue)
+	q, err := x.find(x.Core.FreshQueue)
 	if err == nil {
 		x.out.Tags = tagsOf(&q.Config)
 	}

@@ -39,6 +39,9 @@ type Rule struct {
 	table *table
 }
 
+// SystemRule returns the rule of an idempotent verb that the leader of the system shard runs.
+func SystemRule(name string) Rule { return Rule{Name: name, Where: System, Idempotent: true} }
+
 // Runner runs calls. If Do returns nil, the call has its answer; with an error, the answer may hold what was done before.
 type Runner interface {
 	Do(ctx context.Context, c Call) error

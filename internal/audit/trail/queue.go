@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// mostQueued bounds the records that wait to be sent. Those that strangers caused may take half of it.
-	mostQueued = 4096
-	// mostSent bounds the records that are sent together, and gatherFor is how long the first waits for others.
-	mostSent  = 512
+	// maxQueued bounds the records that wait to be sent. Those that strangers caused may take half of it.
+	maxQueued = 4096
+	// maxSent bounds the records that are sent together, and gatherFor is how long the first waits for others.
+	maxSent   = 512
 	gatherFor = time.Second
 	// sendTimeout bounds an attempt to send, retryAfter is the pause before the next, and flushFor bounds all those at the end.
 	sendTimeout = 30 * time.Second
@@ -30,7 +30,7 @@ type queue struct {
 }
 
 func (q *queue) init(cfg Config) {
-	q.log, q.export, q.records = cfg.Log, cfg.Export, make(chan slog.Record, mostQueued)
+	q.log, q.export, q.records = cfg.Log, cfg.Export, make(chan slog.Record, maxQueued)
 }
 
 // add queues a record, or counts it as lost.
@@ -38,7 +38,7 @@ func (q *queue) add(r slog.Record, stranger bool) {
 	if q.export == nil {
 		return
 	}
-	if stranger && len(q.records) >= mostQueued/2 {
+	if stranger && len(q.records) >= maxQueued/2 {
 		q.lost.Add(1)
 		return
 	}
@@ -93,7 +93,7 @@ func (q *queue) gather(ctx context.Context, batch []slog.Record) []slog.Record {
 	case r := <-q.records:
 		batch = append(batch, r)
 	}
-	if len(q.records) < mostSent {
+	if len(q.records) < maxSent {
 		pause(ctx, gatherFor)
 	}
 	return q.take(batch)
@@ -101,7 +101,7 @@ func (q *queue) gather(ctx context.Context, batch []slog.Record) []slog.Record {
 
 // take adds records that are waiting to a batch.
 func (q *queue) take(batch []slog.Record) []slog.Record {
-	for len(batch) < mostSent {
+	for len(batch) < maxSent {
 		select {
 		case r := <-q.records:
 			batch = append(batch, r)

@@ -77,18 +77,18 @@ type Event struct {
 const (
 	perSecond, atOnce           = 10, 100
 	readsPerSecond, readsAtOnce = 100, 1000
-	// mostCallers bounds the callers whose rates are tracked; the others share one with those of their namespace.
-	mostCallers = 1000
+	// maxCallers bounds the callers whose rates are tracked; the others share one with those of their namespace.
+	maxCallers = 1000
 	// forgetEvery is the pause between two searches for callers to forget, which take long.
 	forgetEvery = time.Second
 	// summaryAfter is when, at the latest, a line tells how many events were left out.
 	summaryAfter = 10 * time.Second
 )
 
-// mostText bounds a text of an event, in bytes, and mostObject the ids of a read.
+// maxText bounds a text of an event, in bytes, and maxObject the ids of a read.
 const (
-	mostText   = 512
-	mostObject = 4096
+	maxText   = 512
+	maxObject = 4096
 )
 
 // Config configures a trail.
@@ -156,11 +156,11 @@ func (t *Trail) admit(e *Event) (leftOut int, ok bool) {
 	by := caller{e.Kind, e.Token}
 	b := t.callers[by]
 	if b == nil {
-		if now := time.Now(); len(t.callers) >= mostCallers && now.Sub(t.forgot) >= forgetEvery {
+		if now := time.Now(); len(t.callers) >= maxCallers && now.Sub(t.forgot) >= forgetEvery {
 			t.forgot = now
 			t.forget()
 		}
-		if len(t.callers) >= mostCallers {
+		if len(t.callers) >= maxCallers {
 			if ns, _, known := strings.Cut(e.Token, "/"); known {
 				by.token = ns + "/"
 			}
@@ -222,7 +222,7 @@ func (e *Event) record(text string, leftOut int) slog.Record {
 	r.AddAttrs(slog.String("event", Names[e.Kind]))
 	add := func(name, value string) {
 		if value != "" {
-			r.AddAttrs(slog.String(name, task.Cut(value, mostText)))
+			r.AddAttrs(slog.String(name, task.Cut(value, maxText)))
 		}
 	}
 	add("code", e.Outcome)
@@ -236,7 +236,7 @@ func (e *Event) record(text string, leftOut int) slog.Record {
 	add("address", e.Address)
 	add("method", e.Method)
 	if e.Object != "" {
-		r.AddAttrs(slog.String("object", task.Cut(e.Object, mostObject)))
+		r.AddAttrs(slog.String("object", task.Cut(e.Object, maxObject)))
 	}
 	add("queue", e.Queue)
 	if e.Tasks > 0 {

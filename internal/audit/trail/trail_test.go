@@ -103,11 +103,11 @@ func TestEvents(t *testing.T) {
 		tr.cfg.Kinds = Usual()
 		tr.Record(Event{Kind: Login, Actor: "lena", Token: "team/lena", Namespace: "team", Interface: "ui", Address: "192.0.2.1",
 			Outcome: "ok"})
-		tr.Record(Event{Kind: Refusal, Actor: "x\ny", Address: strings.Repeat("é", mostText), Outcome: "unauthenticated",
+		tr.Record(Event{Kind: Refusal, Actor: "x\ny", Address: strings.Repeat("é", maxText), Outcome: "unauthenticated",
 			Reason: "bad\xff"})
 		(*Trail)(nil).Record(Event{Kind: Login})
 		want := `level=INFO msg="a visitor logged in" event=logins code=ok actor=lena namespace=team interface=ui address=192.0.2.1
-level=WARN msg="a caller was refused" event=refusals code=unauthenticated reason="bad` + "\uFFFD" + `" actor="x\ny" unverified=true address=` + strings.Repeat("é", mostText/2) + "\n"
+level=WARN msg="a caller was refused" event=refusals code=unauthenticated reason="bad` + "\uFFFD" + `" actor="x\ny" unverified=true address=` + strings.Repeat("é", maxText/2) + "\n"
 		if lines.String() != want {
 			t.Errorf("log:\n%s\nwant\n%s", lines, want)
 		}
@@ -169,7 +169,7 @@ func TestRates(t *testing.T) {
 			{Actor: "x", Token: "team/x", Method: "of a few more"}: "namespace=team",
 		} {
 			if who.Kind = Refusal; who.Method != "" { // more callers than are tracked
-				for i := range mostCallers {
+				for i := range maxCallers {
 					tr.Record(Event{Kind: Refusal, Token: fmt.Sprint("full/", i)})
 				}
 			}
@@ -195,10 +195,10 @@ func TestRates(t *testing.T) {
 func TestCallersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr, lines := newTrail(nil, Refusal)
-		for i := range 3 * mostCallers {
+		for i := range 3 * maxCallers {
 			tr.Record(Event{Kind: Refusal, Actor: "a", Token: fmt.Sprint("team/", i)})
 		}
-		if n := strings.Count(lines.String(), "\n"); len(tr.callers) > mostCallers+1 || n != mostCallers+atOnce {
+		if n := strings.Count(lines.String(), "\n"); len(tr.callers) > maxCallers+1 || n != maxCallers+atOnce {
 			t.Errorf("%d callers are tracked, %d lines", len(tr.callers), n)
 		}
 		lines.Reset()
@@ -209,11 +209,11 @@ func TestCallersAreBounded(t *testing.T) {
 		}
 		pass(time.Minute)
 		lines.Reset()
-		for i := range mostCallers {
+		for i := range maxCallers {
 			tr.Record(Event{Kind: Refusal, Actor: "a", Token: fmt.Sprint("later/", i)})
 		}
-		if n := strings.Count(lines.String(), "\n"); n != mostCallers {
-			t.Errorf("%d of %d events of new callers were recorded later", n, mostCallers)
+		if n := strings.Count(lines.String(), "\n"); n != maxCallers {
+			t.Errorf("%d of %d events of new callers were recorded later", n, maxCallers)
 		}
 	})
 }
@@ -228,10 +228,10 @@ func TestFloodOfManyCallersIsCheap(t *testing.T) {
 			tr.Record(Event{Kind: Refusal, Token: fmt.Sprint("team/", another)})
 			return len(tr.callers)
 		}
-		for callers() <= mostCallers { // until some share a rate
+		for callers() <= maxCallers { // until some share a rate
 		}
 		pass(forgetEvery / 2) // all are idle
-		if n := callers(); n <= mostCallers {
+		if n := callers(); n <= maxCallers {
 			t.Errorf("idle callers were looked for again after %v", forgetEvery/2)
 		}
 		pass(forgetEvery / 2)
@@ -251,13 +251,13 @@ func TestOutage(t *testing.T) {
 		done := make(chan bool)
 		go func() { tr.Run(ctx); close(done) }()
 		flood := func(token string) {
-			for range 2 * mostQueued {
+			for range 2 * maxQueued {
 				tr.Record(Event{Kind: Refusal, Token: token})
 				time.Sleep(time.Second / perSecond)
 			}
 		}
 		flood("")
-		if lost := tr.Lost(); lost < mostQueued || len(tr.queue.records) > mostQueued/2 {
+		if lost := tr.Lost(); lost < maxQueued || len(tr.queue.records) > maxQueued/2 {
 			t.Errorf("%d were lost, %d wait", lost, len(tr.queue.records))
 		}
 		before, waiting := tr.Lost(), len(tr.queue.records)
@@ -276,12 +276,12 @@ func TestOutage(t *testing.T) {
 		c.fail(errors.New("down"))
 		flood("team/lena")
 		tr.Record(Event{Kind: Refusal, Token: "team/lena"})
-		waiting = mostQueued // and a batch
+		waiting = maxQueued // and a batch
 		before = tr.Lost()
 		cancel()
 		<-done
-		if lost := tr.Lost() - before; lost != uint64(waiting)+mostSent {
-			t.Errorf("%d were lost at the end, want %d", lost, waiting+mostSent)
+		if lost := tr.Lost() - before; lost != uint64(waiting)+maxSent {
+			t.Errorf("%d were lost at the end, want %d", lost, waiting+maxSent)
 		}
 		if !strings.Contains(lines.String(), `msg="the last audit events were not exported"`) {
 			t.Error("the loss was not logged")
@@ -293,12 +293,12 @@ func TestOutage(t *testing.T) {
 func TestFlush(t *testing.T) {
 	c := &collector{}
 	tr, _ := newTrail(c, Login)
-	for range 2 * mostSent {
+	for range 2 * maxSent {
 		tr.queue.add(slog.Record{}, false)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if tr.Run(ctx); len(c.records) != 2*mostSent || tr.Lost() != 0 {
+	if tr.Run(ctx); len(c.records) != 2*maxSent || tr.Lost() != 0 {
 		t.Errorf("%d were exported, %d lost", len(c.records), tr.Lost())
 	}
 }
@@ -308,14 +308,14 @@ func TestSlowCollectorAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &collector{takes: flushFor * 2 / 3}
 		tr, _ := newTrail(c, Login)
-		for range mostQueued {
+		for range maxQueued {
 			tr.queue.add(slog.Record{}, false)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		began := time.Now()
 		tr.Run(ctx)
-		if took := time.Since(began); took != flushFor || len(c.records) != mostSent || tr.Lost() != mostQueued-mostSent {
+		if took := time.Since(began); took != flushFor || len(c.records) != maxSent || tr.Lost() != maxQueued-maxSent {
 			t.Errorf("after %v, %d were exported and %d lost", took, len(c.records), tr.Lost())
 		}
 	})
@@ -348,14 +348,14 @@ func TestFullQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &collector{}
 		tr, _ := newTrail(c, Login)
-		for range mostQueued {
+		for range maxQueued {
 			tr.queue.add(slog.Record{}, false)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		go tr.Run(ctx)
 		pass(gatherFor + time.Millisecond)
-		if len(c.records) != mostQueued {
-			t.Errorf("%d of %d were sent", len(c.records), mostQueued)
+		if len(c.records) != maxQueued {
+			t.Errorf("%d of %d were sent", len(c.records), maxQueued)
 		}
 		cancel()
 		synctest.Wait()

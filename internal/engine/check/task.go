@@ -84,12 +84,13 @@ func (c *checker) checkZone(id task.ID, x *schema.Exec) {
 
 // checkPrint compares the stored fingerprint of a dead task with that of its last failure.
 func (c *checker) checkPrint(id task.ID, x *schema.Exec) {
-	if x.Print == 0 {
+	if x.Fingerprint == 0 {
 		return // it is not dead, or died under a leader that stored none
 	}
 	last := schema.LastFailure(schema.ReadAttempts(c.rows, c.ns, id))
-	if want := fingerprint.Of(x.Type, fingerprint.Normalize(last.Message)); x.Print != want {
-		c.Find("task %s has the fingerprint %s, that of its last failure is %s", id, fingerprint.Text(x.Print), fingerprint.Text(want))
+	if want := fingerprint.Of(x.Type, fingerprint.Normalize(last.Message)); x.Fingerprint != want {
+		c.Find("task %s has the fingerprint %s, that of its last failure is %s", id, fingerprint.Text(x.Fingerprint),
+			fingerprint.Text(want))
 	}
 }
 

@@ -81,8 +81,8 @@ func (l *QueueLimits) Drop(tx *store.Tx) {
 // all of its limits, and one without a limit what it likes, whatever its share says.
 func (l *QueueLimits) Info(held int64) task.Space {
 	c := l.counts
-	s := task.Space{Namespace: l.ns, Queues: 1, Copy: l.config.Version, Share: l.share, Use: task.Amounts{Backlog: c.Waiting(),
-		Running: c.Claimed}, Refused: [3]uint64{l.refused}}
+	use := task.Amounts{Backlog: c.Waiting(), Running: c.Claimed}
+	s := task.Space{Namespace: l.ns, Queues: 1, Copy: l.config.Version, Share: l.share, Use: use, Refused: [3]uint64{l.refused}}
 	whole := l.config.Settings.Limits().Whole()
 	for f, share := range s.Share.Each() {
 		if all := *whole.Each()[f]; !l.config.Divided || all == task.NoLimit {

@@ -119,8 +119,8 @@ func (s *Set) Drop(tx *store.Tx) {
 		u = schema.MustRow(k, u, err)
 		keys = append(keys, bytes.Clone(k))
 		if u.Bucket != nil {
-			keys = append(keys, schema.DeadlineKey(u.Bucket.Due, schema.OnTokens, s.ns, schema.BucketRest(s.queue,
-				string(k[len(prefix):]))))
+			rest := schema.BucketRest(s.queue, string(k[len(prefix):]))
+			keys = append(keys, schema.DeadlineKey(u.Bucket.Due, schema.OnTokens, s.ns, rest))
 		}
 		return true
 	})

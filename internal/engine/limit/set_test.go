@@ -144,9 +144,8 @@ func (w *world) end(id task.ID) {
 		}
 	}()
 	for _, want := range []bool{true, false} {
-		if got := w.set.End(w, w.claims[key], id, &schema.Exec{State: task.Claimed, Key: key,
-			Claim: schema.Claim{Yields: yields(id)}}); got !=
-			want {
+		claimed := &schema.Exec{State: task.Claimed, Key: key, Claim: schema.Claim{Yields: yields(id)}}
+		if got := w.set.End(w, w.claims[key], id, claimed); got != want {
 			w.Fatalf("End of a claim of key %q = %t, want %t", key, got, want)
 		}
 	}

@@ -21,7 +21,7 @@ type Space struct {
 	refused [3]uint64 // tasks refused, by quota; for running, how often a claim found the namespace full. Ordered as in task.Amounts.Each
 
 	blocked []*Waiter // queues claimed from while the namespace was at its running limit, in that order
-	freed   bool      // listed in Round.spaces
+	freed   bool      // listed in QuotaRound.spaces
 }
 
 // Waiter is a queue that may have to wait until its namespace may run more tasks.

@@ -214,16 +214,16 @@ func gatherDeaths(r *engine.Round) {
 		if newest == nil {
 			newest = map[*tally][]*engine.Transition{}
 		}
-		some := append(newest[gathered], t)
-		newest[gathered] = some[max(0, len(some)-task.NotificationSamples):]
+		items := append(newest[gathered], t)
+		newest[gathered] = items[max(0, len(items)-task.NotificationSamples):]
 	}
-	for gathered, some := range newest {
-		for _, t := range some {
+	for gathered, items := range newest {
+		for _, t := range items {
 			gathered.samples = append(gathered.samples, task.NotificationSample{At: r.Now().Time(), Task: t.ID.String(), Type: t.To.Type,
 				Reason: t.To.Reason, Error: task.FirstLine(t.Failure.Message), Attempt: t.Attempt()})
 		}
 		gathered.samples = task.LastSamples(gathered.samples)
-		last := some[len(some)-1]
+		last := items[len(items)-1]
 		gathered.fingerprint = fingerprint.Of(last.To.Type, fingerprint.Normalize(last.Failure.Message))
 	}
 }

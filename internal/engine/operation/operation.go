@@ -246,29 +246,29 @@ func Start(r *engine.Round, ns string, since uint64, id task.ID, spec Spec) (*Op
 
 // operationFacts describes an operation in the audit log, without the values searched for in payloads.
 type operationFacts struct {
-	Action   task.BulkAction `json:"action"`
-	States   []task.State    `json:"states"`
-	Type     string          `json:"type"`
-	Tag      string          `json:"tag"`
-	Key      string          `json:"key"`
-	Worker   string          `json:"worker"`
-	Error    string          `json:"error"`
-	Print    string          `json:"fingerprint"`
-	Of       string          `json:"operation,omitempty"` // filter by operation
-	Text     string          `json:"text"`
-	Payload  []string        `json:"payload,omitempty"` // paths without the values, which may be taken from a payload
-	ToQueue  string          `json:"to_queue"`
-	Priority task.Priority   `json:"priority"`
-	Max      int64           `json:"max"`
-	Canary   int64           `json:"canary"`
-	Rate     float64         `json:"rate"`
-	Total    int64           `json:"total"`
+	Action      task.BulkAction `json:"action"`
+	States      []task.State    `json:"states"`
+	Type        string          `json:"type"`
+	Tag         string          `json:"tag"`
+	Key         string          `json:"key"`
+	Worker      string          `json:"worker"`
+	Error       string          `json:"error"`
+	Fingerprint string          `json:"fingerprint"`
+	Of          string          `json:"operation,omitempty"` // filter by operation
+	Text        string          `json:"text"`
+	Payload     []string        `json:"payload,omitempty"` // paths without the values, which may be taken from a payload
+	ToQueue     string          `json:"to_queue"`
+	Priority    task.Priority   `json:"priority"`
+	Max         int64           `json:"max"`
+	Canary      int64           `json:"canary"`
+	Rate        float64         `json:"rate"`
+	Total       int64           `json:"total"`
 }
 
 func (s *Spec) facts() operationFacts {
 	f := &s.Filter
 	out := operationFacts{Action: s.Action, States: f.States, Type: f.Type, Tag: f.Tag, Key: f.Key, Worker: f.Worker, Error: f.Error,
-		Print: f.Fingerprint, ToQueue: s.ToQueue, Priority: s.Priority, Max: s.Max, Canary: s.Canary, Rate: s.Rate, Total: s.Total}
+		Fingerprint: f.Fingerprint, ToQueue: s.ToQueue, Priority: s.Priority, Max: s.Max, Canary: s.Canary, Rate: s.Rate, Total: s.Total}
 	if f.Operation != (task.ID{}) {
 		out.Of = f.Operation.String()
 	}

@@ -132,7 +132,7 @@ func (c *grouping) read(queue string, most int) (read int) {
 // take counts the task of an index row. Tail is the part of its key after queue and state.
 func (c *grouping) take(queue string, tail, row []byte) {
 	ended, id := store.Time(binary.BigEndian.Uint64(tail)), schema.IDAt(tail) // #nosec G115 -- as written
-	print := schema.Must(schema.DecodeDead(row)).Print
+	print := schema.Must(schema.DecodeDead(row)).Fingerprint
 	if print == 0 { // it died under a leader that stored none
 		v := schema.Must(Show(c.from, c.ns, id))
 		print = printOf(v)

@@ -65,10 +65,10 @@ func (f *Filter) matchesEnvelope(e *schema.Envelope) bool {
 
 // matchesFailure reports whether a task's last failure matches the filter. A stored fingerprint saves reading the failure.
 func (f *Filter) matchesFailure(from store.Reader, ns string, id task.ID, x *schema.Exec) bool {
-	if x.Print != 0 && f.Fingerprint != "" && fingerprint.Text(x.Print) != f.Fingerprint {
+	if x.Fingerprint != 0 && f.Fingerprint != "" && fingerprint.Text(x.Fingerprint) != f.Fingerprint {
 		return false
 	}
-	if f.Error == "" && (f.Fingerprint == "" || x.Print != 0) {
+	if f.Error == "" && (f.Fingerprint == "" || x.Fingerprint != 0) {
 		return true
 	}
 	v := View{Exec: x, Attempts: schema.ReadAttempts(from, ns, id)}

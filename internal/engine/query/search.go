@@ -449,5 +449,5 @@ func (f *Filter) maySee(queue string) bool {
 func (f *Filter) maySelectDead(row []byte) bool {
 	d := schema.Must(schema.DecodeDead(row))
 	return (f.Type == "" || d.Type == "" || d.Type == f.Type) &&
-		(f.Fingerprint == "" || d.Print == 0 || fingerprint.Text(d.Print) == f.Fingerprint)
+		(f.Fingerprint == "" || d.Fingerprint == 0 || fingerprint.Text(d.Fingerprint) == f.Fingerprint)
 }

@@ -2,13 +2,13 @@ package schema
 
 // DeadRow is the row of a task in the index of the dead.
 type DeadRow struct {
-	Print uint64 // as in Exec
-	Type  string
+	Fingerprint uint64 // as in Exec
+	Type        string
 }
 
 // EncodeDead returns the row of a task in the index of the dead.
 func (x *Exec) EncodeDead() []byte {
-	return Encode(16+len(x.Type), &DeadRow{x.Print, x.Type}, (*DeadRow).fields)
+	return Encode(16+len(x.Type), &DeadRow{x.Fingerprint, x.Type}, (*DeadRow).fields)
 }
 
 // DecodeDead decodes the row of a task in the index of the dead. Rows of earlier releases may lack the fingerprint or the type.
@@ -24,6 +24,6 @@ func DecodeDead(row []byte) (d DeadRow, err error) {
 }
 
 func (d *DeadRow) fields(f *Fields) {
-	Num(f, 1, &d.Print)
+	Num(f, 1, &d.Fingerprint)
 	f.Text(2, &d.Type)
 }

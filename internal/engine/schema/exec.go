@@ -50,12 +50,12 @@ type Exec struct {
 	// KeyedUntil is when the task's idempotency key expires; 0: it has none.
 	KeyedUntil store.Time
 
-	EndedAt   store.Time
-	KeptUntil store.Time // when its rows are deleted
-	Reason    string     // of the end state
-	MovedTo   task.ID    // the task as which it continues in another queue, once known; zero: it was not moved
-	Operation task.ID    // the last one that changed it; zero: none
-	Print     uint64     // the fingerprint of the failure that made it dead or poisoned; 0: it is neither, or an earlier release wrote it
+	EndedAt     store.Time
+	KeptUntil   store.Time // when its rows are deleted
+	Reason      string     // of the end state
+	MovedTo     task.ID    // the task as which it continues in another queue, once known; zero: it was not moved
+	Operation   task.ID    // the last one that changed it; zero: none
+	Fingerprint uint64     // the fingerprint of the failure that made it dead or poisoned; 0: it is neither, or an earlier release wrote it
 }
 
 // Claim is a worker's hold on a task.
@@ -201,7 +201,7 @@ func (x *Exec) fields(f *Fields) {
 	f.ID(40, &x.MovedTo)
 	f.ID(42, &x.Operation)
 	Num(f, 41, &x.Size)
-	Num(f, 43, &x.Print)
+	Num(f, 43, &x.Fingerprint)
 	Num(f, 44, &x.Order)
 	f.Flag(45, &x.Behind)
 	f.Flag(46, &x.HasResult)

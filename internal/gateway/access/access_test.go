@@ -120,9 +120,8 @@ func TestRefusalsAreCounted(t *testing.T) {
 	g.Rates = newRates(1)
 	for i := range 3 { // a call itself takes no bytes
 		ctx, call := callinfo.Begin(t.Context(), "grpc", "test")
-		if _, _, err := g.admit(ctx, call, Need{OfQueues, produce, false},
-			Credentials{tokens: []string{"Bearer " + k.secret["produce"]}}); err !=
-			nil {
+		presented := Credentials{tokens: []string{"Bearer " + k.secret["produce"]}}
+		if _, _, err := g.admit(ctx, call, Need{OfQueues, produce, false}, presented); err != nil {
 			t.Errorf("call %d of a namespace with a quota of one byte a second: %v", i, err)
 		}
 		if _, err := g.AdmitFrame(call); err != nil {

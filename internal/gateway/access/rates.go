@@ -73,12 +73,12 @@ func (r *rates) Take(ns string, q task.Quotas, calls, bytes int) error {
 }
 
 // takeFrom takes from one bucket. A bucket that is new, or whose rate has changed, is full.
-func (r *rates) takeFrom(bucket **rate.Limiter, now time.Time, ns string, quota task.Quota, most, burst int64, n int) error {
-	if most == 0 || n == 0 {
+func (r *rates) takeFrom(bucket **rate.Limiter, now time.Time, ns string, quota task.Quota, limit, burst int64, n int) error {
+	if limit == 0 || n == 0 {
 		return nil
 	}
-	if *bucket == nil || (*bucket).Limit() != rate.Limit(most) {
-		*bucket = rate.NewLimiter(rate.Limit(most), int(burst))
+	if *bucket == nil || (*bucket).Limit() != rate.Limit(limit) {
+		*bucket = rate.NewLimiter(rate.Limit(limit), int(burst))
 	}
 	l := *bucket
 	n = min(n, int(burst)) // a task larger than the bucket, because of its follow-ups, takes all of it
@@ -86,9 +86,9 @@ func (r *rates) takeFrom(bucket **rate.Limiter, now time.Time, ns string, quota 
 		return nil
 	}
 	r.refused[refusedBy{ns, quota}]++
-	wait := time.Duration((float64(n) - l.TokensAt(now)) / float64(most) * float64(time.Second))
+	wait := time.Duration((float64(n) - l.TokensAt(now)) / float64(limit) * float64(time.Second))
 	return &task.Error{Code: task.CodeRateLimited, Reason: string(quota), RetryAfter: max(wait, time.Millisecond),
-		Message: fmt.Sprintf("namespace %q: more than its %s of %d on this node", ns, quota, most)}
+		Message: fmt.Sprintf("namespace %q: more than its %s of %d on this node", ns, quota, limit)}
 }
 
 // RefusedByRate returns how often a rate of a namespace has refused something at this node.

@@ -15,9 +15,8 @@ import (
 
 // A caller must name a single namespace.
 func TestTwoNamespaces(t *testing.T) {
-	if _, err := (&Guard{}).namespace(callinfo.Principal{Principal: auth.Anonymous},
-		Credentials{namespaces: []string{"a", "b"}}); !errors.Is(
-		err, task.ErrInvalidArgument) {
+	two := Credentials{namespaces: []string{"a", "b"}}
+	if _, err := (&Guard{}).namespace(callinfo.Principal{Principal: auth.Anonymous}, two); !errors.Is(err, task.ErrInvalidArgument) {
 		t.Errorf("two namespaces: %v, want an invalid argument", err)
 	}
 }
@@ -26,7 +25,7 @@ func TestTwoNamespaces(t *testing.T) {
 func TestLimitsAreStable(t *testing.T) {
 	for what, c := range map[string][2]int{
 		"calls": {maxCalls, 100_000}, "strangers": {maxPublicCalls, 8}, "wrong tokens at once": {wrongAtOnce, 20},
-		"refusals that wait": {mostWaiting, 1000}, "sources of wrong tokens": {mostSources, 10_000},
+		"refusals that wait": {maxWaiting, 1000}, "sources of wrong tokens": {maxSources, 10_000},
 	} {
 		if c[0] != c[1] {
 			t.Errorf("limit of %s = %d, want %d", what, c[0], c[1])

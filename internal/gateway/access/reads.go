@@ -19,8 +19,8 @@ import (
 // contents are the names of fields that hold what users store: of tasks, and of the file of a backup.
 var contents = []protoreflect.Name{"payload", "result", "checkpoint", "data"}
 
-// mostIDs bounds the tasks that one record names. A page of more leaves several.
-const mostIDs = 100
+// maxIDs bounds the tasks that one record names. A page of more leaves several.
+const maxIDs = 100
 
 func holdsContents(f protoreflect.FieldDescriptor) bool {
 	return f.Kind() == protoreflect.BytesKind && slices.Contains(contents, f.Name())
@@ -129,10 +129,10 @@ func record(ctx context.Context, t *trail.Trail, asked, answer proto.Message) bo
 		by, _ := callinfo.Author(ctx, "")
 		e.Actor = by.Name
 	}
-	for some := range slices.Chunk(all, mostIDs) {
-		e.Tasks, e.Queue = len(some), some[0].queue
+	for items := range slices.Chunk(all, maxIDs) {
+		e.Tasks, e.Queue = len(items), items[0].queue
 		var ids []string
-		for _, f := range some {
+		for _, f := range items {
 			if f.id != "" {
 				ids = append(ids, f.id)
 			}

@@ -165,7 +165,7 @@ func TestTasksAreNamed(t *testing.T) {
 		}
 	}
 	var many []*pawlv1.Task
-	for range 2*mostIDs + 1 {
+	for range 2*maxIDs + 1 {
 		many = append(many, task("00000000-0000-7000-8000-000000000001", "mail", "x"))
 		many = append(many, task("00000000-0000-7000-8000-000000000002", "mail", "x"))
 	}

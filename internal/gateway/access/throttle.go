@@ -16,8 +16,8 @@ const (
 	wrongAtOnce = 20                     // wrong tokens of an address that are refused immediately
 	wrongEvery  = 100 * time.Millisecond // interval between later ones
 	longestWait = 5 * time.Second        // of a refusal
-	mostWaiting = 1000                   // refusals of a node; further ones are answered immediately
-	mostSources = 10_000                 // addresses remembered; beyond them, some start over
+	maxWaiting  = 1000                   // refusals of a node; further ones are answered immediately
+	maxSources  = 10_000                 // addresses remembered; beyond them, some start over
 )
 
 // throttle delays refusals. The zero value is ready to use. Its methods may be called from any goroutine.
@@ -36,7 +36,7 @@ func (t *throttle) wait(ctx context.Context, address string) {
 	if delay <= 0 {
 		return
 	}
-	if t.waiting.Add(1) <= mostWaiting {
+	if t.waiting.Add(1) <= maxWaiting {
 		t.slowed.Add(1)
 		timer := time.NewTimer(delay)
 		defer timer.Stop()
@@ -56,7 +56,7 @@ func (t *throttle) delayFor(from netip.Prefix, now time.Time) time.Duration {
 		t.next = map[netip.Prefix]time.Time{}
 	}
 	next, known := t.next[from]
-	if !known && len(t.next) >= mostSources {
+	if !known && len(t.next) >= maxSources {
 		t.forget(now)
 	}
 	if next.Before(now) {
@@ -80,7 +80,7 @@ func (t *throttle) forget(now time.Time) {
 		}
 	}
 	for from := range t.next {
-		if len(t.next) <= mostSources-mostSources/8 {
+		if len(t.next) <= maxSources-maxSources/8 {
 			return
 		}
 		delete(t.next, from)

@@ -58,14 +58,14 @@ func TestWrongTokenDelayIsBounded(t *testing.T) {
 		var th throttle
 		var all sync.WaitGroup
 		began := time.Now()
-		for range mostWaiting + wrongAtOnce + 500 {
+		for range maxWaiting + wrongAtOnce + 500 {
 			all.Go(func() { th.wait(t.Context(), "192.0.2.1") })
 		}
 		synctest.Wait()
-		if n := th.waiting.Load(); n != mostWaiting {
-			t.Errorf("%d are waiting, want %d", n, mostWaiting)
+		if n := th.waiting.Load(); n != maxWaiting {
+			t.Errorf("%d are waiting, want %d", n, maxWaiting)
 		}
-		if all.Wait(); time.Since(began) != longestWait || th.waiting.Load() != 0 || th.slowed.Load() != mostWaiting {
+		if all.Wait(); time.Since(began) != longestWait || th.waiting.Load() != 0 || th.slowed.Load() != maxWaiting {
 			t.Errorf("the last one waited %v; %d still wait, %d were slowed", time.Since(began), th.waiting.Load(), th.slowed.Load())
 		}
 		began = time.Now()
@@ -94,37 +94,37 @@ func TestWrongTokensOfManyAddresses(t *testing.T) {
 		th.delayFor(source("192.0.2.1"), now)
 	}
 	address := func(i int) string { return fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255) }
-	for i := range mostSources - 1 {
+	for i := range maxSources - 1 {
 		th.delayFor(source(address(i)), now)
 	}
 	now = now.Add(2 * wrongEvery)
 	most := 0
-	for i := range mostSources - 1 {
-		th.delayFor(source(address(mostSources+i)), now)
+	for i := range maxSources - 1 {
+		th.delayFor(source(address(maxSources+i)), now)
 		most = max(most, len(th.next))
 	}
-	if n := len(th.next); n != mostSources || most != mostSources {
-		t.Errorf("%d addresses are tracked, want %d", n, mostSources)
+	if n := len(th.next); n != maxSources || most != maxSources {
+		t.Errorf("%d addresses are tracked, want %d", n, maxSources)
 	}
 	if th.delayFor(source("192.0.2.1"), now) <= 0 {
 		t.Error("an address with many wrong tokens was dropped in favor of addresses without a wait")
 	}
-	if th.delayFor(source("192.0.2.1"), now.Add(time.Minute)); len(th.next) != mostSources {
+	if th.delayFor(source("192.0.2.1"), now.Add(time.Minute)); len(th.next) != maxSources {
 		t.Errorf("%d addresses are tracked after another wrong token from a known one", len(th.next))
 	}
-	for i := range 2 * mostSources {
+	for i := range 2 * maxSources {
 		th.delayFor(source(address(1<<20+i)), now)
 		most = max(most, len(th.next))
 	}
-	if most > mostSources {
-		t.Errorf("%d addresses are tracked, want at most %d", most, mostSources)
+	if most > maxSources {
+		t.Errorf("%d addresses are tracked, want at most %d", most, maxSources)
 	}
 }
 
 // Callers that retry immediately after a refusal get ten refusals a second. With many callers the longest wait determines the rate: each
 // of a thousand callers gets one refusal per longest wait.
 func TestWrongTokensOfManyCallers(t *testing.T) {
-	for callers, perSecond := range map[int]int{1: 10, 50: 10, 200: 40, mostWaiting: 200} {
+	for callers, perSecond := range map[int]int{1: 10, 50: 10, 200: 40, maxWaiting: 200} {
 		t.Run(fmt.Sprint(callers), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const seconds = 60

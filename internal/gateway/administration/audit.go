@@ -15,7 +15,7 @@ import (
 // auditLog is the audit log of all shards.
 type auditLog interface {
 	// Audit returns the entries, newest first, after a place; nil: from the newest.
-	Audit(ctx context.Context, q broker.AuditQuery, behind *broker.AuditPlace, limit int) (verb.Partial[broker.AuditList],
+	Audit(ctx context.Context, q broker.AuditQuery, after *broker.AuditPlace, limit int) (verb.Partial[broker.AuditList],
 		[]broker.Stamp, error)
 }
 
@@ -36,7 +36,7 @@ func (g *AuditService) ListAudit(ctx context.Context, r *pawlv1.ListAuditRequest
 	if err != nil {
 		return nil, err
 	}
-	behind, err := auditPlaceOf(r.GetCursor())
+	after, err := auditPlaceOf(r.GetCursor())
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (g *AuditService) ListAudit(ctx context.Context, r *pawlv1.ListAuditRequest
 	if q.Own { // the entries of an earlier namespace of its name remain evidence, for those who may see all
 		q.Since = max(q.Since, broker.TimeOf(callinfo.Of(ctx).Began))
 	}
-	found, stamps, err := g.Broker.Audit(ctx, q, behind, n)
+	found, stamps, err := g.Broker.Audit(ctx, q, after, n)
 	for _, at := range stamps {
 		callinfo.Note(ctx, at)
 	}

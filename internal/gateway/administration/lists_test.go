@@ -10,11 +10,11 @@ import (
 
 func TestPagesContinueAfterTheLast(t *testing.T) {
 	all := []string{"a", "b", "c", "d"}
-	for _, c := range []struct{ behind, page, next string }{{"", "ab", "b"}, {"a", "bc", "c"}, {"b", "cd", ""}, {"bb", "cd", ""},
+	for _, c := range []struct{ after, page, next string }{{"", "ab", "b"}, {"a", "bc", "c"}, {"b", "cd", ""}, {"bb", "cd", ""},
 		{"c", "d", ""}, {"d", "", ""}, {"x", "", ""}} {
-		page, next := pageBehind(all, c.behind, 2, func(s string) string { return s })
+		page, next := pageAfter(all, c.after, 2, func(s string) string { return s })
 		if strings.Join(page, "") != c.page || next != c.next {
-			t.Errorf("page after %q = %v, next cursor %q", c.behind, page, next)
+			t.Errorf("page after %q = %v, next cursor %q", c.after, page, next)
 		}
 	}
 	good := convert.EncodeCursor(convert.TaskCursor, []byte("x"))

@@ -48,7 +48,7 @@ func (g *AccessService) SetQuotas(ctx context.Context, r *pawlv1.SetQuotasReques
 	if err != nil {
 		return nil, err
 	}
-	behind, err := g.onNamespace(ctx, "quotas set", r.GetName(), r.GetReason(), func(by task.Author) ([]string, error) {
+	unconfirmed, err := g.onNamespace(ctx, "quotas set", r.GetName(), r.GetReason(), func(by task.Author) ([]string, error) {
 		return namespaces.SetQuotas.Call(ctx, g.Verbs, namespaces.Change{By: by, Name: r.GetName(), Quotas: to})
 	})
 	if err != nil {
@@ -58,7 +58,7 @@ func (g *AccessService) SetQuotas(ctx context.Context, r *pawlv1.SetQuotasReques
 	if err != nil {
 		return nil, err
 	}
-	return &pawlv1.SetQuotasResponse{Namespace: n, UnconfirmedNodes: behind}, nil
+	return &pawlv1.SetQuotasResponse{Namespace: n, UnconfirmedNodes: unconfirmed}, nil
 }
 
 // quotasOf decodes the quotas in a request.

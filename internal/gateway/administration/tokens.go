@@ -43,7 +43,7 @@ func (g *AccessService) WhoAmI(ctx context.Context, _ *pawlv1.WhoAmIRequest) (*p
 
 // ListTokens returns a page of the tokens that the caller's rights cover.
 func (g *AccessService) ListTokens(ctx context.Context, r *pawlv1.ListTokensRequest) (*pawlv1.ListTokensResponse, error) {
-	n, behind, err := convert.PageOf(r, convert.TokenCursor)
+	n, after, err := convert.PageOf(r, convert.TokenCursor)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (g *AccessService) ListTokens(ctx context.Context, r *pawlv1.ListTokensRequ
 	if err != nil {
 		return nil, err
 	}
-	items, next := pageBehind(all, string(behind), n, placeOfToken)
+	items, next := pageAfter(all, string(after), n, placeOfToken)
 	out := &pawlv1.ListTokensResponse{Items: make([]*pawlv1.Token, len(items)), NextCursor: convert.NextCursor(convert.TokenCursor, next)}
 	for i := range items {
 		out.Items[i] = tokenProto(&items[i])
@@ -86,11 +86,11 @@ func likeNamed[T any](all []T, of, pattern string, l task.Limits, nameOf func(T)
 
 func placeOfToken(t auth.Token) string { return t.Namespace + "\x00" + t.Name }
 
-// pageBehind returns up to n items of a sorted list after a place, and the place where the next page begins; "": it is the last.
-func pageBehind[T any](all []T, behind string, n int, placeOf func(T) string) (page []T, next string) {
+// pageAfter returns up to n items of a sorted list after a place, and the place where the next page begins; "": it is the last.
+func pageAfter[T any](all []T, after string, n int, placeOf func(T) string) (page []T, next string) {
 	from := 0
-	if behind != "" {
-		from, _ = slices.BinarySearchFunc(all, behind, func(t T, at string) int {
+	if after != "" {
+		from, _ = slices.BinarySearchFunc(all, after, func(t T, at string) int {
 			if placeOf(t) <= at {
 				return -1
 			}
@@ -213,10 +213,10 @@ func (g *AccessService) AddToken(ctx context.Context, r *pawlv1.AddTokenRequest)
 	if err != nil {
 		return nil, err
 	}
-	made, behind := done.Token, done.Behind
+	made, unconfirmed := done.Token, done.Unconfirmed
 	g.Log.Info("token added", "token", made.Name, "namespace", made.Namespace, "roles", made.Roles.String(),
-		"certificate", made.Certificate, "unconfirmed", behind, "by", c.Author)
-	return &pawlv1.AddTokenResponse{Token: tokenProto(&made), Secret: secret, UnconfirmedNodes: behind,
+		"certificate", made.Certificate, "unconfirmed", unconfirmed, "by", c.Author)
+	return &pawlv1.AddTokenResponse{Token: tokenProto(&made), Secret: secret, UnconfirmedNodes: unconfirmed,
 		SecretAccessKey: accessKeyOf(&made).Secret}, nil
 }
 
@@ -284,9 +284,9 @@ func (g *AccessService) RotateToken(ctx context.Context, r *pawlv1.RotateTokenRe
 	if err != nil {
 		return nil, err
 	}
-	now, behind := done.Token, done.Behind
-	g.Log.Info("token rotated", "token", now.Name, "namespace", now.Namespace, "unconfirmed", behind, "by", c.Author)
-	return &pawlv1.RotateTokenResponse{Token: tokenProto(&now), Secret: secret, UnconfirmedNodes: behind,
+	now, unconfirmed := done.Token, done.Unconfirmed
+	g.Log.Info("token rotated", "token", now.Name, "namespace", now.Namespace, "unconfirmed", unconfirmed, "by", c.Author)
+	return &pawlv1.RotateTokenResponse{Token: tokenProto(&now), Secret: secret, UnconfirmedNodes: unconfirmed,
 		SecretAccessKey: accessKeyOf(&now).Secret}, nil
 }
 
@@ -300,8 +300,8 @@ func (g *AccessService) RevokeToken(ctx context.Context, r *pawlv1.RevokeTokenRe
 	if err != nil {
 		return nil, err
 	}
-	g.Log.Info("token revoked", "token", c.Token.Name, "namespace", c.Token.Namespace, "unconfirmed", done.Behind, "by", c.Author)
-	return &pawlv1.RevokeTokenResponse{UnconfirmedNodes: done.Behind}, nil
+	g.Log.Info("token revoked", "token", c.Token.Name, "namespace", c.Token.Namespace, "unconfirmed", done.Unconfirmed, "by", c.Author)
+	return &pawlv1.RevokeTokenResponse{UnconfirmedNodes: done.Unconfirmed}, nil
 }
 
 // accessKeyOf returns the access key of a token that has one.
@@ -321,7 +321,7 @@ func tokenProto(t *auth.Token) *pawlv1.Token {
 
 // ListNamespaces returns a page of the namespaces that the caller may use.
 func (g *AccessService) ListNamespaces(ctx context.Context, r *pawlv1.ListNamespacesRequest) (*pawlv1.ListNamespacesResponse, error) {
-	n, behind, err := convert.PageOf(r, convert.NamespaceCursor)
+	n, after, err := convert.PageOf(r, convert.NamespaceCursor)
 	if err != nil {
 		return nil, err
 	}
@@ -333,7 +333,7 @@ func (g *AccessService) ListNamespaces(ctx context.Context, r *pawlv1.ListNamesp
 	if err != nil {
 		return nil, err
 	}
-	items, next := pageBehind(all, string(behind), n, nameOf)
+	items, next := pageAfter(all, string(after), n, nameOf)
 	return &pawlv1.ListNamespacesResponse{Items: g.withUsage(ctx, items), NextCursor: convert.NextCursor(convert.NamespaceCursor, next)},
 		nil
 }
@@ -353,18 +353,18 @@ func (g *AccessService) AddNamespace(ctx context.Context, r *pawlv1.AddNamespace
 	if err != nil {
 		return nil, err
 	}
-	behind, err := g.onNamespace(ctx, "namespace added", r.GetName(), "", func(by task.Author) ([]string, error) {
+	unconfirmed, err := g.onNamespace(ctx, "namespace added", r.GetName(), "", func(by task.Author) ([]string, error) {
 		return namespaces.Add.Call(ctx, g.Verbs, namespaces.Call{By: by, Name: r.GetName(), Quotas: quotas})
 	})
-	return &pawlv1.AddNamespaceResponse{UnconfirmedNodes: behind}, err
+	return &pawlv1.AddNamespaceResponse{UnconfirmedNodes: unconfirmed}, err
 }
 
 // RemoveNamespace removes an empty namespace.
 func (g *AccessService) RemoveNamespace(ctx context.Context, r *pawlv1.RemoveNamespaceRequest) (*pawlv1.RemoveNamespaceResponse, error) {
-	behind, err := g.onNamespace(ctx, "namespace removed", r.GetName(), "", func(by task.Author) ([]string, error) {
+	unconfirmed, err := g.onNamespace(ctx, "namespace removed", r.GetName(), "", func(by task.Author) ([]string, error) {
 		return namespaces.Remove.Call(ctx, g.Verbs, namespaces.Change{By: by, Name: r.GetName()})
 	})
-	return &pawlv1.RemoveNamespaceResponse{UnconfirmedNodes: behind}, err
+	return &pawlv1.RemoveNamespaceResponse{UnconfirmedNodes: unconfirmed}, err
 }
 
 func (g *AccessService) onNamespace(ctx context.Context, done, name, reason string, do func(by task.Author) ([]string, error)) ([]string,
@@ -376,9 +376,9 @@ func (g *AccessService) onNamespace(ctx context.Context, done, name, reason stri
 	if err != nil {
 		return nil, err
 	}
-	behind, err := do(by)
+	unconfirmed, err := do(by)
 	if err == nil {
-		g.Log.Info(done, "namespace", name, "unconfirmed", behind, "by", by)
+		g.Log.Info(done, "namespace", name, "unconfirmed", unconfirmed, "by", by)
 	}
-	return behind, err
+	return unconfirmed, err
 }

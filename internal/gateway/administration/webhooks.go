@@ -51,7 +51,7 @@ func (g *WebhookService) hookCall(ctx context.Context, name, reason string) (c w
 
 // ListWebhooks returns a page of the namespace's webhooks.
 func (g *WebhookService) ListWebhooks(ctx context.Context, r *pawlv1.ListWebhooksRequest) (*pawlv1.ListWebhooksResponse, error) {
-	n, behind, err := convert.PageOf(r, convert.WebhookCursor)
+	n, after, err := convert.PageOf(r, convert.WebhookCursor)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func (g *WebhookService) ListWebhooks(ctx context.Context, r *pawlv1.ListWebhook
 	if err != nil {
 		return nil, err
 	}
-	items, next := pageBehind(all, string(behind), n, func(h webhooks.View) string { return h.Name })
+	items, next := pageAfter(all, string(after), n, func(h webhooks.View) string { return h.Name })
 	out := &pawlv1.ListWebhooksResponse{Items: make([]*pawlv1.Webhook, len(items)), NextCursor: convert.NextCursor(convert.WebhookCursor,
 		next)}
 	for i := range items {

@@ -492,6 +492,8 @@ func TestBreakersOfParts(t *testing.T) {
 		return broker.BreakerInfo{Type: typ, Since: since, State: broker.BreakerOpen}
 	}
 	one := broker.QueueInfo{BreakersOpen: 3, Breakers: []broker.BreakerInfo{is("c", 7), is("b", 5), is("a", 5)}}
+	other := broker.QueueInfo{BreakersOpen: 1, Breakers: []broker.BreakerInfo{is("d", 6)}}
+	parts := []queues.Part{{Shard: 1, Slots: 1, Next: 1}, {Shard: 2, Slots: 2, Next: 2}}
 	for _, c := range []struct {
 		q     queues.Queue
 		parts []broker.QueueInfo
@@ -499,8 +501,7 @@ func TestBreakersOfParts(t *testing.T) {
 		open  int
 	}{
 		{queues.Queue{Name: "q", Shard: 1}, []broker.QueueInfo{one}, "a of 0, b of 0, c of 0", 3},
-		{queues.Queue{Name: "q", Parts: []queues.Part{{Shard: 1, Slots: 1, Next: 1}, {Shard: 2, Slots: 2, Next: 2}}},
-			[]broker.QueueInfo{one, {BreakersOpen: 1, Breakers: []broker.BreakerInfo{is("d", 6)}}}, "a of 1, b of 1, d of 2, c of 1", 4},
+		{queues.Queue{Name: "q", Parts: parts}, []broker.QueueInfo{one, other}, "a of 1, b of 1, d of 2, c of 1", 4},
 	} {
 		var got []string
 		told, open := breakersProto(c.q, c.parts)

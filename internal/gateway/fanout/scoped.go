@@ -20,6 +20,14 @@ func (c Scoped) Place(ctx context.Context, ns, queue string) (queues.Queue, erro
 	return c.Cluster.Place(ctx, ns, queue)
 }
 
+// Copied implements Cluster. It has no copies of queues beyond the scope; Queue and Place say why.
+func (c Scoped) Copied(ctx context.Context, ns, queue string) (queues.Queue, bool) {
+	if !task.ScopeOf(ctx).Sees(queue) {
+		return queues.Queue{}, false
+	}
+	return c.Cluster.Copied(ctx, ns, queue)
+}
+
 // Queue implements Cluster.
 func (c Scoped) Queue(ctx context.Context, ns, name string) (queues.Queue, bool, error) {
 	if err := callinfo.MayUse(ctx, name); err != nil {
@@ -72,7 +80,7 @@ type Cluster interface {
 	// Place returns the queue, with its shards, from this node's copy. It creates a queue that doesn't exist.
 	Place(ctx context.Context, ns, queue string) (queues.Queue, error)
 	// Copied returns a queue from this node's copy, which may be outdated.
-	Copied(ns, queue string) (queues.Queue, bool)
+	Copied(ctx context.Context, ns, queue string) (queues.Queue, bool)
 	Shards() []uint32
 	// Queue returns a queue, from this node's copy if the system shard does not answer in time.
 	Queue(ctx context.Context, ns, name string) (q queues.Queue, exists bool, err error)

@@ -8,7 +8,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/internal/audit/trail"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/node/members"
@@ -27,13 +26,14 @@ type Recorder struct {
 	Replicas func() []members.Replica
 }
 
-// LoggedIn records that a visitor logged in to the web UI.
-func (r Recorder) LoggedIn(host string, me *admin.Identity) {
-	who := auth.Principal{Name: me.Name, Rights: auth.Rights{Namespace: me.Namespace}}
-	if me.AllNamespaces {
+// LoggedIn records that a visitor logged in to the web UI from a host: the name and namespace of the token, and whether it is for all
+// namespaces.
+func (r Recorder) LoggedIn(host, name, namespace string, all bool) {
+	who := auth.Principal{Name: name, Rights: auth.Rights{Namespace: namespace}}
+	if all {
 		who.Namespace = auth.AllNamespaces
 	}
-	r.Trail.Record(trail.Event{Kind: trail.Login, Actor: who.Actor(), Token: who.Namespace + "/" + who.Name, Namespace: me.Namespace,
+	r.Trail.Record(trail.Event{Kind: trail.Login, Actor: who.Actor(), Token: who.Namespace + "/" + who.Name, Namespace: namespace,
 		Interface: task.InterfaceUI, Address: host, Outcome: "ok"})
 }
 

@@ -42,7 +42,9 @@ func (d *Directory) Place(ctx context.Context, ns, name string) (queues.Queue, e
 }
 
 // Copied returns a queue from this node's copy, which may be out of date.
-func (d *Directory) Copied(ns, name string) (queues.Queue, bool) { return d.copy.Queue(ns, name) }
+func (d *Directory) Copied(_ context.Context, ns, name string) (queues.Queue, bool) {
+	return d.copy.Queue(ns, name)
+}
 
 // Shards returns the data shards.
 func (d *Directory) Shards() []uint32 { return d.forward.Shards() }

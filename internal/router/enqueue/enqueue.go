@@ -63,7 +63,7 @@ func (e *Enqueuer) routeWhole(ns string, specs []task.Spec) bool {
 	var q queues.Queue
 	for i := range specs {
 		if i == 0 || specs[i].Queue != specs[i-1].Queue {
-			q, _ = e.queues.Copied(ns, specs[i].Queue)
+			q, _ = e.queues.copy.Queue(ns, specs[i].Queue)
 		}
 		if q.Spread() {
 			return false
@@ -85,7 +85,7 @@ func anyMoved(out []broker.Enqueued) bool {
 // ShardOf returns the shard that takes the tasks of a queue's slot according to this node's copy of the map; 0: the copy does not have the
 // queue.
 func (e *Enqueuer) ShardOf(ns, queue string, slot int) uint32 {
-	q, ok := e.queues.Copied(ns, queue)
+	q, ok := e.queues.copy.Queue(ns, queue)
 	if !ok {
 		return 0
 	}

@@ -150,7 +150,7 @@ func (g *Groups) AddToGroup(ctx context.Context, ns string, id task.ID, tasks []
 // check that the group exists and has not ended: otherwise a call that is refused would leave new queues behind.
 func (g *Groups) queuesOfMembers(ctx context.Context, ns string, id task.ID, tasks []task.Spec) ([]string, broker.Stamp, error) {
 	isNew := func(s task.Spec) bool {
-		_, known := g.tasks.queues.Copied(ns, s.Queue)
+		_, known := g.tasks.queues.Copied(ctx, ns, s.Queue)
 		return !known
 	}
 	if slices.ContainsFunc(tasks, isNew) {

@@ -64,7 +64,7 @@ func TestCopyIsUpdated(t *testing.T) {
 	routertest.InFleet(t, 2, func(f *routertest.Fleet) {
 		ctx, ns, m := context.Background(), routertest.Namespace, f.Nodes[2]
 		version := func(name string) uint64 {
-			q, ok := m.Queues.Copied(ns, name)
+			q, ok := m.Queues.Copied(t.Context(), ns, name)
 			if !ok {
 				return 0
 			}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/system"
 	"github.com/pawlq/pawl/internal/system/auditlog"
@@ -272,7 +273,7 @@ func (s *Namespaces) unmark(ctx context.Context, marked Namespace) error {
 // erase has the shards erase what they have of a namespace.
 func (s *Namespaces) erase(ctx context.Context, n Namespace, shards []uint32) error {
 	errs := make([]error, len(shards))
-	system.Each(len(shards), func(i int) { errs[i] = s.cfg.Erase(ctx, shards[i], n.Name, n.RemovedIn) })
+	parallel.Run(len(shards), func(i int) { errs[i] = s.cfg.Erase(ctx, shards[i], n.Name, n.RemovedIn) })
 	for _, err := range errs {
 		if errors.Is(err, task.ErrWrongState) {
 			return err

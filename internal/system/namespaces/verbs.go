@@ -12,7 +12,7 @@ var Verbs verb.Table[*Namespaces]
 
 // A namespace that was removed can't be removed again, so Remove is not repeated.
 var (
-	Add = verb.New(&Verbs, verb.Rule{Name: "add-namespace", Where: verb.System, Idempotent: true},
+	Add = verb.New(&Verbs, verb.SystemRule("add-namespace"),
 		func(s *Namespaces, ctx context.Context, q Call) (behind []string, err error) {
 			version, err := s.Add(ctx, q)
 			return s.shard.Confirmed(ctx, version, err)
@@ -22,12 +22,12 @@ var (
 			version, err := s.Remove(ctx, q.By, q.Name)
 			return s.shard.Confirmed(ctx, version, err)
 		})
-	SetQuotas = verb.New(&Verbs, verb.Rule{Name: "set-quotas", Where: verb.System, Idempotent: true},
+	SetQuotas = verb.New(&Verbs, verb.SystemRule("set-quotas"),
 		func(s *Namespaces, ctx context.Context, q Change) (behind []string, err error) {
 			version, err := s.SetQuotas(ctx, q.By, q.Name, q.Quotas)
 			return s.shard.Confirmed(ctx, version, err)
 		})
-	List = verb.New(&Verbs, verb.Rule{Name: "namespaces", Where: verb.System, Idempotent: true},
+	List = verb.New(&Verbs, verb.SystemRule("namespaces"),
 		func(s *Namespaces, ctx context.Context, _ verb.Nothing) ([]Info, error) { return s.List(ctx) })
 )
 

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/system"
 	"github.com/pawlq/pawl/internal/system/namespaces"
@@ -55,7 +56,7 @@ func (c *copies) send(ctx context.Context, q Queue) error {
 	defer cancel()
 	late := time.AfterFunc(math.MaxInt64, cancel)
 	defer late.Stop()
-	system.Each(len(shards), func(i int) {
+	parallel.Run(len(shards), func(i int) {
 		if errs[i] = c.sendTo(soon, q, shards[i]); errs[i] == nil {
 			late.Reset(lateTime)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/events"
+	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/system"
 	"github.com/pawlq/pawl/internal/system/auditlog"
@@ -236,7 +237,7 @@ func (s *Queues) AdvanceMoves(ctx context.Context, minutely func(ctx context.Con
 		if names := s.unfinishedQueues(false); !retiring.Swap(true) {
 			steps.Go(func() {
 				defer retiring.Store(false)
-				system.Each(len(names), func(i int) {
+				parallel.Run(len(names), func(i int) {
 					limited, cancel := context.WithTimeout(ctx, retireTime)
 					defer cancel()
 					step(limited, names[i], true)

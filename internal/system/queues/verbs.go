@@ -16,11 +16,11 @@ var Verbs verb.Table[*Queues]
 // A queue that was changed or removed may have been changed or created again since, so Replace and Drop are not repeated.
 var (
 	// Place returns a queue, which is created at its first use.
-	Place = verb.New(&Verbs, verb.Rule{Name: "place", Where: verb.System, Idempotent: true},
+	Place = verb.New(&Verbs, verb.SystemRule("place"),
 		func(s *Queues, ctx context.Context, q Name) (Queue, error) { return s.Place(ctx, q.Namespace, q.Name) })
-	Find = verb.New(&Verbs, verb.Rule{Name: "get-queue", Where: verb.System, Idempotent: true},
+	Find = verb.New(&Verbs, verb.SystemRule("get-queue"),
 		func(s *Queues, ctx context.Context, q Name) (Queue, error) { return s.Queue(ctx, q.Namespace, q.Name) })
-	List = verb.New(&Verbs, verb.Rule{Name: "get-queues", Where: verb.System, Idempotent: true},
+	List = verb.New(&Verbs, verb.SystemRule("get-queues"),
 		func(s *Queues, ctx context.Context, q Listing) ([]Queue, error) {
 			return s.Queues(ctx, q.Namespace, q.Query)
 		})
@@ -33,15 +33,15 @@ var (
 			return s.DropQueue(ctx, q.By, q.Namespace, q.Name)
 		})
 	// Ensure makes sure that a shard has its copy of a queue, if it has a part of the queue.
-	Ensure = verb.New(&Verbs, verb.Rule{Name: "ensure-queue", Where: verb.System, Idempotent: true},
+	Ensure = verb.New(&Verbs, verb.SystemRule("ensure-queue"),
 		func(s *Queues, ctx context.Context, q InShard) (Queue, error) {
 			return s.EnsureQueue(ctx, q.Shard, q.Namespace, q.Name)
 		})
-	Spread = verb.New(&Verbs, verb.Rule{Name: "spread-queue", Where: verb.System, Idempotent: true},
+	Spread = verb.New(&Verbs, verb.SystemRule("spread-queue"),
 		func(s *Queues, ctx context.Context, q Spreading) (Queue, error) {
 			return s.Spread(ctx, q.By, q.Namespace, q.Name, q.Onto)
 		})
-	ReadEvents = verb.New(&Verbs, verb.Rule{Name: "events-system", Where: verb.System, Idempotent: true},
+	ReadEvents = verb.New(&Verbs, verb.SystemRule("events-system"),
 		func(s *Queues, ctx context.Context, q EventQuery) (events.Page, error) { return s.Events(ctx, q.Query) })
 )
 

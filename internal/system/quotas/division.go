@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/system"
 	"github.com/pawlq/pawl/internal/system/namespaces"
@@ -247,7 +248,7 @@ func newDivision(name task.SpaceName, q task.Quotas, shards []uint32, row divisi
 // askShards asks the shards for their state.
 func (s *Divider) askShards(ctx context.Context, d *division) []error {
 	errs := make([]error, len(d.parts))
-	system.Each(len(d.parts), func(i int) {
+	parallel.Run(len(d.parts), func(i int) {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 		p := &d.parts[i]
@@ -315,7 +316,7 @@ func (s *Divider) sendShares(ctx context.Context, d *division, of func(p *shardP
 	}
 	d.row = row
 	errs := make([]error, len(d.parts))
-	system.Each(len(d.parts), func(i int) {
+	parallel.Run(len(d.parts), func(i int) {
 		if shares[i] == nil {
 			return
 		}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/system"
 	"github.com/pawlq/pawl/internal/system/namespaces"
@@ -35,7 +36,7 @@ func (s *Divider) Run(ctx context.Context) {
 		}
 		s.askAll(ctx, &asking, all)
 		due := slices.DeleteFunc(all, func(d *division) bool { return !d.needsDivision(seen) })
-		system.Each(len(due), func(i int) {
+		parallel.Run(len(due), func(i int) {
 			d := due[i]
 			if err := s.divide(ctx, d.name, 0, d.answers); err != nil && ctx.Err() == nil {
 				s.log.Info("quotas or limits could not be divided again", "namespace", d.name.Namespace, "queue", d.name.Queue, "error",
@@ -177,12 +178,12 @@ func (s *Divider) ask(ctx context.Context, a *asking, shard uint32, about []ques
 	}
 }
 
-// begin sends a share to a shard in the background. It returns false, and sends nothing, if MaxAsking shares are on their way there: then
-// the shard's answers are late.
+// begin sends a share to a shard in the background. It returns false, and sends nothing, if parallel.Limit shares are on their way there:
+// then the shard's answers are late.
 func (a *asking) begin(shard uint32, answered *sync.WaitGroup, put func()) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.putting[shard] >= system.MaxAsking {
+	if a.putting[shard] >= parallel.Limit {
 		return false
 	}
 	a.putting[shard]++

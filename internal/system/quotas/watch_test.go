@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/system"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -207,7 +208,7 @@ func TestDivisionsBesideAFaultyShard(t *testing.T) {
 				w.setOnPut(func(ctx context.Context, shard uint32) error {
 					if shard == faulty {
 						defer putting.Add(-1)
-						if n := putting.Add(1); n > system.MaxAsking+2 { // those of Run, and of two callers
+						if n := putting.Add(1); n > parallel.Limit+2 { // those of Run, and of two callers
 							t.Errorf("shard %d %s: it is sent %d shares at a time", faulty, fault, n)
 						}
 					}

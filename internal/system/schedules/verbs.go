@@ -11,11 +11,11 @@ var Verbs verb.Table[*Names]
 
 // Register registers a schedule's name, with the wanted shard unless it has one, and Drop drops the name if it has still that version.
 var (
-	Register = verb.New(&Verbs, verb.Rule{Name: "name-schedule", Where: verb.System, Idempotent: true},
+	Register = verb.New(&Verbs, verb.SystemRule("name-schedule"),
 		func(s *Names, ctx context.Context, q Naming) (Home, error) {
 			return s.NameSchedule(ctx, q.Namespace, q.Name, q.Shard)
 		})
-	Drop = verb.NewVoid(&Verbs, verb.Rule{Name: "forget-schedule", Where: verb.System, Idempotent: true},
+	Drop = verb.NewVoid(&Verbs, verb.SystemRule("forget-schedule"),
 		func(s *Names, ctx context.Context, q Naming) error {
 			return s.ForgetSchedule(ctx, q.Namespace, q.Name, q.Version)
 		})
@@ -29,7 +29,7 @@ type Naming struct {
 }
 
 // Find returns the shard of a schedule.
-var Find = verb.New(&Verbs, verb.Rule{Name: "find-schedule", Where: verb.System, Idempotent: true},
+var Find = verb.New(&Verbs, verb.SystemRule("find-schedule"),
 	func(s *Names, ctx context.Context, q Place) (Home, error) {
 		return s.ScheduleHome(ctx, q.Namespace, q.Name)
 	})

@@ -13,19 +13,19 @@ var Verbs verb.Table[*Tokens]
 
 // A token that was revoked can't be revoked again, so Revoke is not repeated.
 var (
-	Add    = verb.New(&Verbs, verb.Rule{Name: "add-token", Where: verb.System, Idempotent: true}, confirmed((*Tokens).Add))
-	Rotate = verb.New(&Verbs, verb.Rule{Name: "rotate-token", Where: verb.System, Idempotent: true}, confirmed((*Tokens).Rotate))
+	Add    = verb.New(&Verbs, verb.SystemRule("add-token"), confirmed((*Tokens).Add))
+	Rotate = verb.New(&Verbs, verb.SystemRule("rotate-token"), confirmed((*Tokens).Rotate))
 	Revoke = verb.New(&Verbs, verb.Rule{Name: "revoke-token", Where: verb.System}, confirmed((*Tokens).Revoke))
-	List   = verb.New(&Verbs, verb.Rule{Name: "tokens", Where: verb.System, Idempotent: true}, (*Tokens).List)
+	List   = verb.New(&Verbs, verb.SystemRule("tokens"), (*Tokens).List)
 
-	EndSession = verb.New(&Verbs, verb.Rule{Name: "end-session", Where: verb.System, Idempotent: true},
+	EndSession = verb.New(&Verbs, verb.SystemRule("end-session"),
 		func(s *Tokens, ctx context.Context, x auth.Session) (behind []string, err error) {
 			version, err := s.EndSession(ctx, x)
 			return s.shard.Confirmed(ctx, version, err)
 		})
-	Require = verb.NewVoid(&Verbs, verb.Rule{Name: "require-tokens", Where: verb.System, Idempotent: true},
+	Require = verb.NewVoid(&Verbs, verb.SystemRule("require-tokens"),
 		func(s *Tokens, ctx context.Context, q Required) error { return s.Require(ctx, q.By, q.On) })
-	NoteRefusals = verb.NewVoid(&Verbs, verb.Rule{Name: "note-refusals", Where: verb.System, Idempotent: true},
+	NoteRefusals = verb.NewVoid(&Verbs, verb.SystemRule("note-refusals"),
 		func(s *Tokens, ctx context.Context, q RefusalsSeen) error {
 			return s.NoteRefusals(ctx, q.By, q.Refusals)
 		})
@@ -33,8 +33,8 @@ var (
 
 // Changed is a token, and the nodes that have not confirmed the change.
 type Changed struct {
-	Token  auth.Token
-	Behind []string
+	Token       auth.Token
+	Unconfirmed []string
 }
 
 // Required sets whether calls need a token, according to one node.
@@ -52,7 +52,7 @@ type RefusalsSeen struct {
 func confirmed(do func(*Tokens, context.Context, Call) (Done, error)) func(*Tokens, context.Context, Call) (Changed, error) {
 	return func(s *Tokens, ctx context.Context, q Call) (out Changed, err error) {
 		done, err := do(s, ctx, q)
-		if out.Behind, err = s.shard.Confirmed(ctx, done.Version, err); err == nil {
+		if out.Unconfirmed, err = s.shard.Confirmed(ctx, done.Version, err); err == nil {
 			out.Token = done.Token
 		}
 		return out, err

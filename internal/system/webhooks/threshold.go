@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/store"
 	"github.com/pawlq/pawl/internal/system"
 	"github.com/pawlq/pawl/internal/task"
@@ -137,7 +138,7 @@ func (p *Dispatcher) checkThresholds(ctx context.Context) error {
 	spaces := byNamespace(hooks)
 	names := slices.Collect(maps.Keys(spaces))
 	errs := make([]error, len(names))
-	system.Each(len(names), func(i int) {
+	parallel.Run(len(names), func(i int) {
 		depths, missing := p.depths(ctx, names[i], spaces[names[i]])
 		if err := w.crossed(ctx, names[i], spaces[names[i]], depths, missing); err != nil {
 			errs[i] = fmt.Errorf("namespace %q: %w", names[i], err)

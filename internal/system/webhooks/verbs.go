@@ -13,23 +13,23 @@ var Verbs verb.Table[*Webhooks]
 
 // A webhook that was removed can't be removed again, so Remove is not repeated.
 var (
-	Add    = verb.New(&Verbs, verb.Rule{Name: "add-webhook", Where: verb.System, Idempotent: true}, toldShards((*Webhooks).Add))
-	Set    = verb.New(&Verbs, verb.Rule{Name: "set-webhook", Where: verb.System, Idempotent: true}, toldShards((*Webhooks).Set))
-	Rotate = verb.New(&Verbs, verb.Rule{Name: "rotate-webhook", Where: verb.System, Idempotent: true}, (*Webhooks).Rotate)
-	Pause  = verb.New(&Verbs, verb.Rule{Name: "pause-webhook", Where: verb.System, Idempotent: true}, (*Webhooks).Pause)
-	Resume = verb.New(&Verbs, verb.Rule{Name: "resume-webhook", Where: verb.System, Idempotent: true}, toldShards((*Webhooks).Resume))
+	Add    = verb.New(&Verbs, verb.SystemRule("add-webhook"), toldShards((*Webhooks).Add))
+	Set    = verb.New(&Verbs, verb.SystemRule("set-webhook"), toldShards((*Webhooks).Set))
+	Rotate = verb.New(&Verbs, verb.SystemRule("rotate-webhook"), (*Webhooks).Rotate)
+	Pause  = verb.New(&Verbs, verb.SystemRule("pause-webhook"), (*Webhooks).Pause)
+	Resume = verb.New(&Verbs, verb.SystemRule("resume-webhook"), toldShards((*Webhooks).Resume))
 	Remove = verb.New(&Verbs, verb.Rule{Name: "remove-webhook", Where: verb.System},
 		toldShards(func(w *Webhooks, ctx context.Context, q Call) (View, error) { return View{}, w.Remove(ctx, q) }))
 
-	List = verb.New(&Verbs, verb.Rule{Name: "webhooks", Where: verb.System, Idempotent: true}, (*Webhooks).List)
-	Get  = verb.New(&Verbs, verb.Rule{Name: "webhook", Where: verb.System, Idempotent: true},
+	List = verb.New(&Verbs, verb.SystemRule("webhooks"), (*Webhooks).List)
+	Get  = verb.New(&Verbs, verb.SystemRule("webhook"),
 		func(w *Webhooks, ctx context.Context, q Name) (View, error) { return w.Get(ctx, q.Namespace, q.Name) })
 	// TakeNotifications takes notifications for the webhooks of a namespace. Those taken before are ignored.
-	TakeNotifications = verb.NewVoid(&Verbs, verb.Rule{Name: "take-notifications", Where: verb.System, Idempotent: true},
+	TakeNotifications = verb.NewVoid(&Verbs, verb.SystemRule("take-notifications"),
 		func(w *Webhooks, ctx context.Context, q Notifications) error {
 			return w.TakeNotifications(ctx, q.Namespace, q.All)
 		})
-	Deliveries = verb.New(&Verbs, verb.Rule{Name: "webhook-deliveries", Where: verb.System, Idempotent: true},
+	Deliveries = verb.New(&Verbs, verb.SystemRule("webhook-deliveries"),
 		func(w *Webhooks, ctx context.Context, q Name) ([]Delivery, error) {
 			return w.Deliveries(ctx, q.Namespace, q.Name)
 		})
@@ -45,7 +45,7 @@ type Notifications struct {
 var DispatcherVerbs verb.Table[*Dispatcher]
 
 // Test sends a notice to a webhook, to see what becomes of it.
-var Test = verb.New(&DispatcherVerbs, verb.Rule{Name: "test-webhook", Where: verb.System, Idempotent: true},
+var Test = verb.New(&DispatcherVerbs, verb.SystemRule("test-webhook"),
 	func(p *Dispatcher, ctx context.Context, q Name) (Delivery, error) {
 		return p.Test(ctx, q.By, q.Namespace, q.Name)
 	})

@@ -13,11 +13,11 @@ var Verbs verb.Table[*Workers]
 
 var (
 	// MakeQuiet has a worker take no new tasks, and Resume lets it take tasks again. Resume reports whether it was quiet.
-	MakeQuiet = verb.New(&Verbs, verb.Rule{Name: "quiet-worker", Where: verb.System, Idempotent: true},
+	MakeQuiet = verb.New(&Verbs, verb.SystemRule("quiet-worker"),
 		func(s *Workers, ctx context.Context, q Quieting) (Quiet, error) {
 			return s.QuietWorker(ctx, q.By, q.Worker, q.Called, q.For)
 		})
-	Resume = verb.New(&Verbs, verb.Rule{Name: "resume-worker", Where: verb.System, Idempotent: true},
+	Resume = verb.New(&Verbs, verb.SystemRule("resume-worker"),
 		func(s *Workers, ctx context.Context, q Quieting) (bool, error) {
 			return s.ResumeWorker(ctx, q.By, q.Worker)
 		})

@@ -42,13 +42,13 @@ type Message struct {
 	To Destination
 }
 
-// Deliveries are the lanes of a sender. Each shard has a lane, with one batch on its way at a time. Messages that are
+// Lanes are those of a sender. Each shard has a lane, with one batch on its way at a time. Messages that are
 // refused for now, while their shard takes others, wait in a lane of their own destination. If a shard takes nothing,
 // all that is for it waits in its lane.
 //
 // A sender goes through its messages in passes, in order. Only one pass runs at a time; batches may end at any time.
 // What a pass leaves out for a destination, it does not overtake with a later message for it.
-type Deliveries struct {
+type Lanes struct {
 	mu      sync.Mutex            // guards the fields below
 	all     map[Destination]*lane // those with a batch, and those that wait
 	sent    map[task.ID]bool      // messages on their way: one whose queue moves has another lane, and must not be in both
@@ -91,21 +91,21 @@ type Failure struct {
 }
 
 // BeginTerm forgets the attempts of earlier terms.
-func (l *Deliveries) BeginTerm() {
+func (l *Lanes) BeginTerm() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tried = nil
 }
 
 // Of returns the attempts to deliver a message in this term.
-func (l *Deliveries) Of(message task.ID) explain.Delivery {
+func (l *Lanes) Of(message task.ID) explain.Delivery {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.tried[message].Delivery
 }
 
 // Begin begins a pass.
-func (l *Deliveries) Begin() {
+func (l *Lanes) Begin() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.all == nil {
@@ -119,7 +119,7 @@ func (l *Deliveries) Begin() {
 }
 
 // Ended returns a number for Assign. It must be called before the messages are read.
-func (l *Deliveries) Ended() uint64 {
+func (l *Lanes) Ended() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ended
@@ -128,7 +128,7 @@ func (l *Deliveries) Ended() uint64 {
 // Assign divides messages into batches, those first that can be sent at once. It leaves out messages that wait: until
 // due, unless that is zero; or until a batch ends. If ok is false, the messages must be read again: some of them may
 // have been delivered while they were read.
-func (l *Deliveries) Assign(messages []Message, ended uint64, now time.Time) (batches []*Batch, due time.Time, ok bool) {
+func (l *Lanes) Assign(messages []Message, ended uint64, now time.Time) (batches []*Batch, due time.Time, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended != ended {
@@ -167,7 +167,7 @@ func (l *Deliveries) Assign(messages []Message, ended uint64, now time.Time) (ba
 }
 
 // laneLocked returns the lane of a destination; nil: it has no batch and does not wait.
-func (l *Deliveries) laneLocked(d Destination) (key Destination, of *lane) {
+func (l *Lanes) laneLocked(d Destination) (key Destination, of *lane) {
 	whole := Destination{Shard: d.Shard}
 	own, shard := l.all[d], l.all[whole]
 	if own != nil && (own.sent != nil || shard == nil || shard.pause == 0) {
@@ -177,7 +177,7 @@ func (l *Deliveries) laneLocked(d Destination) (key Destination, of *lane) {
 }
 
 // Start reports whether a batch may be sent now. End must be called when it was.
-func (l *Deliveries) Start(ctx context.Context, b *Batch) bool {
+func (l *Lanes) Start(ctx context.Context, b *Batch) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if before := l.all[b.lane]; before != nil && before.sent != nil {
@@ -202,7 +202,7 @@ func (l *Deliveries) Start(ctx context.Context, b *Batch) bool {
 }
 
 // freeLocked reports whether all of a batch may be sent, after what has ended since it was assigned.
-func (l *Deliveries) freeLocked(b *Batch) bool {
+func (l *Lanes) freeLocked(b *Batch) bool {
 	for _, m := range b.messages {
 		if key, of := l.laneLocked(m.To); key != b.lane || of != nil && (of.sent != nil || time.Now().Before(of.until)) {
 			return false
@@ -213,7 +213,7 @@ func (l *Deliveries) freeLocked(b *Batch) bool {
 
 func (b *Batch) ofQueue() bool { return b.lane.Namespace != "" }
 
-func (l *Deliveries) getLocked(key Destination) *lane {
+func (l *Lanes) getLocked(key Destination) *lane {
 	of := l.all[key]
 	if of == nil {
 		of = &lane{}
@@ -223,7 +223,7 @@ func (l *Deliveries) getLocked(key Destination) *lane {
 }
 
 // waitLocked waits until the batch of a lane has ended, or takes too long.
-func (l *Deliveries) waitLocked(ctx context.Context, of *lane) {
+func (l *Lanes) waitLocked(ctx context.Context, of *lane) {
 	sent, timer := of.sent, time.NewTimer(time.Until(of.began.Add(laneWait)))
 	defer timer.Stop()
 	l.mu.Unlock()
@@ -237,7 +237,7 @@ func (l *Deliveries) waitLocked(ctx context.Context, of *lane) {
 
 // End records that a batch was sent. failed are the messages that must be sent again, in order. recorded: it has been
 // recorded that the others need not be. again means that another pass should begin.
-func (l *Deliveries) End(b *Batch, failed []Failure, recorded bool) (again bool) {
+func (l *Lanes) End(b *Batch, failed []Failure, recorded bool) (again bool) {
 	away := !recorded || len(failed) == len(b.messages) && !slices.ContainsFunc(failed, func(f Failure) bool { return f.Answered })
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -282,7 +282,7 @@ func (l *Deliveries) End(b *Batch, failed []Failure, recorded bool) (again bool)
 }
 
 // triedLocked records a failed attempt.
-func (l *Deliveries) triedLocked(message task.ID, f Failure) {
+func (l *Lanes) triedLocked(message task.ID, f Failure) {
 	c, known := l.tried[message]
 	if !known && !f.Panicked && len(l.tried) >= maxTried {
 		return
@@ -300,14 +300,14 @@ func (l *Deliveries) triedLocked(message task.ID, f Failure) {
 }
 
 // failLocked makes a destination wait.
-func (l *Deliveries) failLocked(key Destination) {
+func (l *Lanes) failLocked(key Destination) {
 	of := l.getLocked(key)
 	of.pause = min(max(2*of.pause, MinPause), MaxPause)
 	of.until = time.Now().Add(of.pause)
 }
 
 // endLocked ends the wait of a destination.
-func (l *Deliveries) endLocked(key Destination) {
+func (l *Lanes) endLocked(key Destination) {
 	if of := l.all[key]; of != nil && of.sent == nil {
 		delete(l.all, key)
 	}

@@ -17,7 +17,7 @@ import (
 // unless "#" and an id follows.
 type world struct {
 	t      *testing.T
-	lanes  Deliveries
+	lanes  Lanes
 	due    time.Time
 	unique uint64
 }
@@ -394,7 +394,7 @@ func TestAttempts(t *testing.T) {
 	})
 }
 
-// Deliveries to which no message is sent any more are forgotten.
+// Lanes to which no message is sent any more are forgotten.
 func TestLanesAreForgotten(t *testing.T) {
 	inWorld(t, func(w *world) {
 		b := w.pass("[0 1 2]", "1/a", "1/b", "1/c")
