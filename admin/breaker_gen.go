@@ -16,7 +16,7 @@ import (
 // Probes consecutive successes; a failed probe opens it again, each time for twice as long. Failures, timeouts and
 // lost leases count as failures; released, snoozed, discarded, cancelled and poisoned attempts do not count at all.
 type Breaker struct {
-	Off         bool          // for a single type: it has no breaker, and all other fields are unset
+	Off         bool          // for a single type: it has no breaker, and all other fields are zero
 	FailureRate int           // percent, 1 to 100; default 50
 	Window      time.Duration // 1 s to 1 h; default 1 min
 	MinAttempts int           // in the window, 1 to 100,000; the breaker does not open on fewer; default 20
@@ -49,7 +49,7 @@ func (v Breaker) message() *pawlv1.Breaker {
 	}
 }
 
-// BreakerStatus describes a breaker that is not closed. Fields that don't apply to its state are absent.
+// BreakerStatus describes a breaker that is not closed. Fields that don't apply to its state are zero.
 type BreakerStatus struct {
 	Type     string
 	State    BreakerState  // open or probing

@@ -51,7 +51,7 @@ func clusterSettingsOf(p *pawlv1.ClusterSettings) ClusterSettings {
 	}
 }
 
-// Node is the status of a node. What a node reports about itself is absent until it is heard from.
+// Node is the status of a node. What a node reports about itself is zero until it is heard from.
 type Node struct {
 	Name        string
 	Number      uint32        // never reused: a node that rejoins under its name after losing its disk gets a new number

@@ -12,7 +12,7 @@ import (
 )
 
 // Event is something that happened. The events of one shard come in order; those of different shards in any order.
-// Fields that don't apply to the kind are unset. Events carry no payloads.
+// Fields that don't apply to the kind are zero. Events carry no payloads.
 type Event struct {
 	// such as task.dead; reset: earlier events of the shard may be missing, read the state again; changed: from a digest
 	Kind        EventKind

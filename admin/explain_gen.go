@@ -35,7 +35,7 @@ func explanationOf(p *pawlv1.ExplainTaskResponse) Explanation {
 }
 
 // Reason is one thing that keeps a task from running, or says how a task is running or has ended. Fields that don't
-// apply are absent.
+// apply are zero.
 type Reason struct {
 	// One of no_leader, running, ended, on_its_way, not_due, unique, key_order, queue_paused, type_paused, breaker_open,
 	// key_paused, queue_max_running, namespace_max_running, queue_rate, key_max_running, key_rate, draining, no_worker,

@@ -108,7 +108,7 @@ func scheduleChangeOf(p *pawlv1.PutScheduleResponse) ScheduleChange {
 // Tick is an entry in a schedule's history: one tick, or several that were skipped for the same reason.
 type Tick struct {
 	Seq       int64
-	PlannedAt time.Time // of several, the first; absent for a trigger
+	PlannedAt time.Time // of several, the first; zero for a trigger
 	Until     time.Time // of several, the last
 	Count     int       // number of ticks; 100 means 100 or more
 	DecidedAt time.Time

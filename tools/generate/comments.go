@@ -99,12 +99,16 @@ var (
 	term  = regexp.MustCompile(`\b[A-Za-z0-9]+(_[A-Za-z0-9]+)*\b`)
 )
 
+// zero finds the words for a field that is not set, in a sentence.
+var zero = regexp.MustCompile(`\b((?:is|are) )(?:absent|unset)\b|\babsent( for)\b`)
+
 // inGo writes the names in the comment of d as in package admin, and durations as in prose.
 func inGo(doc string, d protoreflect.Descriptor, own *goStruct) string {
 	doc = unit.ReplaceAllStringFunc(doc, func(d string) string {
 		m := unit.FindStringSubmatch(d)
 		return m[1] + " " + units[m[2]]
 	})
+	doc = zero.ReplaceAllString(doc, "${1}zero$2")
 	return term.ReplaceAllStringFunc(doc, func(name string) string { return cmp.Or(nameInGo(name, d, own), name) })
 }
 
