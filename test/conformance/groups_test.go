@@ -484,7 +484,7 @@ func (d *direct) CancelGroup(ctx context.Context, id string) (groupInfo, error) 
 
 func (d *direct) Groups(ctx context.Context, p part) (list []groupInfo, next string, err error) {
 	before := cursorID(p.Cursor)
-	out, err := broker.ListGroups.Call(ctx, d.broker, broker.GroupList{OnShard: onShard(), Behind: before, Limit: p.Limit})
+	out, err := broker.ListGroups.Call(ctx, d.broker, broker.GroupList{OnShard: onShard(), After: before, Limit: p.Limit})
 	page := out.Page
 	for _, v := range page.Groups {
 		g, _ := groupOf(v, nil)
@@ -503,7 +503,7 @@ func (d *direct) Members(ctx context.Context, id string, p part) (list []groupMe
 	}
 	behind := cursorID(p.Cursor)
 	out, err := broker.GroupMembers.Call(ctx, d.broker, broker.MemberList{OnGroup: broker.OnGroup{Namespace: namespace, ID: group},
-		Behind: behind, Limit: p.Limit})
+		After: behind, Limit: p.Limit})
 	page := out.Members
 	for _, m := range page.Members {
 		o := groupMember{Type: m.Type, Queue: m.Queue, Result: m.Result.Data}

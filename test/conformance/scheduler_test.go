@@ -538,7 +538,7 @@ func (d *direct) Schedule(ctx context.Context, name string) (scheduleInfo, error
 }
 
 func (d *direct) Schedules(ctx context.Context, p part) (list []scheduleInfo, next string, err error) {
-	out, err := broker.ListSchedules.Call(ctx, d.broker, broker.ScheduleList{OnShard: onShard(), Behind: p.Cursor, Limit: limitOf(p)})
+	out, err := broker.ListSchedules.Call(ctx, d.broker, broker.ScheduleList{OnShard: onShard(), After: p.Cursor, Limit: limitOf(p)})
 	got := out.Page
 	for _, v := range got.Schedules {
 		list = append(list, scheduleOf(v))
