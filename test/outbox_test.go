@@ -68,6 +68,9 @@ func TestOutboxThroughKills(t *testing.T) {
 					v.start()
 				}
 			}
+			eventually(t, "20 orders are there, also on a slow machine", startLimit, func() bool {
+				return shop.count("SELECT count(*) FROM orders") >= 20
+			})
 			shop.settle(all[relays:])
 			got := shop.check(s.dial())
 			t.Logf("kills: %v; %d orders, each with one task, one booking and one receipt", kills, got)
