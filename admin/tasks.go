@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
@@ -90,10 +91,11 @@ func (a Tasks) Explain(ctx context.Context, id string) (*Explanation, error) {
 	return answer(explanationOf, resp, err, "explain %q", id)
 }
 
-// WithStates returns a copy whose Retry and Discard change a task only if it is in one of the states. In any other, they return
-// ErrWrongState: the task may have changed since the caller saw it.
+// WithStates returns a copy whose Retry and Discard change a task only if it is in one of the states; without any, in any state. In
+// another one they return ErrWrongState, with it in Error.State: the task may have changed since the caller saw it, also by an earlier
+// call whose answer was lost. The other calls ignore the states.
 func (a Tasks) WithStates(states ...pawltype.State) Tasks {
-	a.states = states
+	a.states = slices.Clone(states)
 	return a
 }
 

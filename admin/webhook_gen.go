@@ -86,7 +86,7 @@ func webhookOf(p *pawlv1.Webhook) Webhook {
 // UpdatedWebhook is a webhook after a change.
 type UpdatedWebhook struct {
 	Webhook
-	Unconfirmed []uint32
+	Unconfirmed []uint32 // shards that did not acknowledge it within a second; they will catch up
 }
 
 func updatedWebhookOf[P interface {

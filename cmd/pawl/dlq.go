@@ -219,9 +219,9 @@ func newDLQBulk(a *app, v deadVerb) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: v.use + " [ID... | FILTER...]", Short: v.short,
 		Long: v.long + `
-Give ids, a filter, or --all. Of the ids, the command leaves alone and names those of other tasks and of
-none, and exits with 1. With a filter or --all it starts an operation, which continues in the background
-even if the command is interrupted: see "pawl operation". ` + cli.FilterHelp,
+Give ids, a filter, or --all. The command reports an id that is not a dead letter (with --poisoned: a poisoned
+task), leaves that task unchanged, and exits with 1. With a filter or --all it starts an operation, which continues
+in the background even if the command is interrupted: see "pawl operation". ` + cli.FilterHelp,
 		SuggestFor: v.like,
 		Example: fmt.Sprintf("  pawl dlq %[1]s 0199f3c2-…\n  pawl dlq %[1]s --queue mail --error 'connection refused' --dry-run\n"+
 			"  pawl dlq %[1]s --all --rate 50/s --detach", v.use),
@@ -289,7 +289,8 @@ func (a *app) eachDead(ctx context.Context, client *pawl.Client, v deadVerb, arg
 			result.Matched++
 		}
 		refused = errors.Join(refused, err)
-		if err != nil && !errors.Is(err, pawltype.ErrNotFound) && !errors.Is(err, pawltype.ErrWrongState) {
+		if err != nil && !errors.Is(err, pawltype.ErrNotFound) && !errors.Is(err, pawltype.ErrWrongState) &&
+			!errors.Is(err, pawltype.ErrInvalidArgument) {
 			break
 		}
 	}

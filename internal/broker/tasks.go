@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/pawlq/pawl/internal/engine"
 	"github.com/pawlq/pawl/internal/engine/actions"
@@ -92,7 +93,13 @@ var OperateTask = onReplica(verb.Rule{Name: "operate"}, func(ctx context.Context
 // checkState refuses a task that is in none of the states, if there are any.
 func (c *TaskCommand) checkState(s task.State) error {
 	if len(c.States) > 0 && !slices.Contains(c.States, s) {
-		return task.WrongState(string(c.Verb), c.ID, s)
+		refused := task.WrongState(string(c.Verb), c.ID, s)
+		names := make([]string, len(c.States))
+		for i, want := range c.States {
+			names[i] = want.String()
+		}
+		refused.Message += ", not " + strings.Join(names, " or ")
+		return refused
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawlq/pawl/internal/admission"
@@ -190,10 +191,17 @@ func (g *sqsCore) eachTask(ctx context.Context, by task.Author, q queues.Queue, 
 				return err
 			}
 			tasks := out.Page.Tasks
+			var failed atomic.Bool // the rest of the page would only fail too
 			errs := parallel.Each(len(tasks), func(i int) error {
+				if failed.Load() {
+					return nil
+				}
 				_, err := g.taskCommands.runOnTask(ctx, by, with, tasks[i].ID)
 				if errors.Is(err, task.ErrNotFound) || errors.Is(err, task.ErrWrongState) {
 					return nil
+				}
+				if err != nil {
+					failed.Store(true)
 				}
 				return err
 			})

@@ -410,6 +410,41 @@ func TestTickedTasksAreChecked(t *testing.T) {
 	}
 }
 
+// A retry and a discard go to a task that is in the state that the page showed. One that has left it stays as it is.
+func TestFormsNameTheState(t *testing.T) {
+	w := startWorld(t, "")
+	ref, err := w.client.Enqueue(t.Context(), pawl.RawTask{Type: "report"})
+	must(t, err)
+	for path, field := range map[string]string{
+		"/tasks/" + ref.ID + "/discard": `name="state" value="ready"`,
+		"/tasks/" + ref.ID + "/retry":   `name="state" value="ready"`,
+		"/tasks?q=state:ready":          `name="states" value="ready"`,
+		"/tasks":                        `name="states" value=""`,
+		"/tasks/selected?action=discard&states=dead&ids=" + ref.ID: `name="states" value="dead"`,
+	} {
+		if _, body := w.get(t, path); !strings.Contains(body, field) {
+			t.Errorf("%s lacks the field %s", path, field)
+		}
+	}
+	for path, form := range map[string]url.Values{
+		"/tasks/" + ref.ID + "/discard": {"state": {"dead"}},
+		"/tasks/" + ref.ID + "/retry":   {"state": {"dead"}},
+		"/tasks/selected":               {"action": {"discard"}, "states": {"dead"}, "ids": {ref.ID}},
+	} {
+		resp, body := w.post(t, path, form)
+		if shown, err := w.client.Task(t.Context(), ref.ID); err != nil || shown.State != pawltype.StateReady || resp.StatusCode != 422 ||
+			!strings.Contains(body, "the task is ready, not dead") {
+			t.Errorf("%s: status %d, the task is %+v, %v, want 422 and a ready task", path, resp.StatusCode, shown, err)
+		}
+	}
+	if _, body := w.post(t, "/tasks/"+ref.ID+"/discard", url.Values{"state": {"ready"}}); strings.Contains(body, "not ready") {
+		t.Errorf("a task in the state that was shown: %s", body)
+	}
+	if shown, err := w.client.Task(t.Context(), ref.ID); err != nil || shown.State != pawltype.StateDiscarded {
+		t.Errorf("the task is %+v, %v, want it discarded", shown, err)
+	}
+}
+
 func manyIDs(n int) []string {
 	ids := make([]string, n)
 	for i := range ids {

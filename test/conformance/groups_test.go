@@ -348,7 +348,7 @@ func (d *sdk) CloseGroup(ctx context.Context, id string) (groupInfo, error) {
 }
 
 func (d *sdk) CancelGroup(ctx context.Context, id string) (groupInfo, error) {
-	return groupBySDK(d.admin().Groups().Cancel(ctx, id))
+	return groupBySDK(d.admin().WithReason("a story").Groups().Cancel(ctx, id))
 }
 
 // The broker itself
@@ -501,9 +501,9 @@ func (d *direct) Members(ctx context.Context, id string, p part) (list []groupMe
 	if err != nil {
 		return nil, "", err
 	}
-	behind := cursorID(p.Cursor)
+	after := cursorID(p.Cursor)
 	out, err := broker.GroupMembers.Call(ctx, d.broker, broker.MemberList{OnGroup: broker.OnGroup{Namespace: namespace, ID: group},
-		After: behind, Limit: p.Limit})
+		After: after, Limit: p.Limit})
 	page := out.Members
 	for _, m := range page.Members {
 		o := groupMember{Type: m.Type, Queue: m.Queue, Result: m.Result.Data}

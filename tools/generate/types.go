@@ -188,10 +188,11 @@ var goDocs = map[string]string{
 		"closes after Probes consecutive successes; " +
 		"a failed probe opens it again, each time for twice as long. Failures, timeouts and lost leases count as failures; released, " +
 		"snoozed, discarded, cancelled and poisoned attempts do not count at all.",
-	"BreakerStatus.Probe": "id of the task that is running as a probe; \"\": none",
-	"UpdatedNamespace":    "UpdatedNamespace is a namespace after a change of its quotas.",
-	"UpdatedWebhook":      "UpdatedWebhook is a webhook after a change.",
-	"EventFilter":         "EventFilter selects events. All fields that are set must match; resets are always sent.",
+	"BreakerStatus.Probe":        "id of the task that is running as a probe; \"\": none",
+	"UpdatedNamespace":           "UpdatedNamespace is a namespace after a change of its quotas.",
+	"UpdatedWebhook":             "UpdatedWebhook is a webhook after a change.",
+	"UpdatedWebhook.Unconfirmed": "shards that did not acknowledge it within a second; they will catch up",
+	"EventFilter":                "EventFilter selects events. All fields that are set must match; resets are always sent.",
 	"RateLimit": "RateLimit is a token bucket; the zero value means no limit. A task starts when the bucket has at least one token, and " +
 		"takes as many as it costs (see pawl.Cost), even if that leaves a debt.",
 	"WebhookChange.DepthOver": "nil: unchanged; 0: none",

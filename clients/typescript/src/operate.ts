@@ -106,7 +106,7 @@ export class Tasks extends Calls {
     return read<Explanation>(ExplainTaskResponseSchema, answer);
   }
 
-  /** Runs a task again that has ended without success. states: a task in another one is refused. */
+  /** Runs a task again that has ended without success. states: those it may be in; in another one the call is refused. */
   async retry(id: string, options: { states?: State[] } = {}): Promise<TaskInfo> {
     const answer = await this.call(OperatorService.method.retryTask, { taskId: id, ...options }, { repeat: false });
     return taskInfo(answer.task);
@@ -118,7 +118,7 @@ export class Tasks extends Calls {
     return taskInfo(answer.task);
   }
 
-  /** Discards a waiting task or a dead letter. states: a task in another one is refused. */
+  /** Discards a waiting task or a dead letter. states: those it may be in; in another one the call is refused. */
   async discard(id: string, reason = "", options: { states?: State[] } = {}): Promise<TaskInfo> {
     const answer = await this.call(OperatorService.method.discardTask, { taskId: id, reason, ...options }, { repeat: false });
     return taskInfo(answer.task);

@@ -64,6 +64,13 @@ func (a *App) Describe(err error) string {
 // found`.
 func Plain(err error) string {
 	msg := OneLine(err)
+	if all, ok := err.(interface{ Unwrap() []error }); ok && err.Error() == errors.Join(all.Unwrap()...).Error() {
+		var each []string
+		for _, err := range all.Unwrap() {
+			each = append(each, Plain(err))
+		}
+		return strings.Join(each, "; ")
+	}
 	e := (*pawltype.Error)(nil)
 	if !errors.As(err, &e) || e.Message == "" {
 		return msg

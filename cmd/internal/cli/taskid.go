@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/admin"
 	"github.com/pawlq/pawl/pawltype"
@@ -28,6 +29,9 @@ const (
 // TaskID returns the id of a task that is given whole, by its first eight digits or more, or as the web UI shortens it.
 // What is none of these is returned as it is.
 func (a *App) TaskID(ctx context.Context, client *pawl.Client, given string) (string, error) {
+	if id, err := uuid.Parse(given); err == nil {
+		return id.String(), nil
+	}
 	part := partOfID.FindStringSubmatch(strings.ToLower(given))
 	if part == nil {
 		return given, nil
@@ -58,9 +62,15 @@ func (a *App) TaskID(ctx context.Context, client *pawl.Client, given string) (st
 	case len(found) == 1 && searched < maxSearched:
 		return found[0], nil
 	case len(found) > 1:
-		return "", fmt.Errorf("task %q: both %s and %s match: give more digits of its id", given, found[0], found[1])
+		return "", idError(pawltype.ErrInvalidArgument, "task %q: both %s and %s match: give more digits of its id", given,
+			found[0], found[1])
 	case searched == maxSearched:
-		return "", fmt.Errorf("task %q: over %d tasks were created at that time: give the whole id", given, maxSearched)
+		return "", idError(pawltype.ErrInvalidArgument, "task %q: over %d tasks were created at that time: give the whole id",
+			given, maxSearched)
 	}
-	return "", fmt.Errorf("task %q: not found: no task has such an id", given)
+	return "", idError(pawltype.ErrNotFound, "task %q: not found: no task has such an id", given)
+}
+
+func idError(code pawltype.ErrorCode, format string, args ...any) error {
+	return &pawltype.Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }

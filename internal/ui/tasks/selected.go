@@ -29,29 +29,29 @@ const (
 type verb struct {
 	action  admin.Action
 	message string // past participle, for the message afterwards
-	call    func(req *web.Request, id string) error
+	call    func(req *web.Request, tasks admin.Tasks, id string) error
 }
 
 var verbs = []verb{
-	{admin.ActionReplay, "Replayed", func(req *web.Request, id string) error {
-		_, err := req.Admin().WithReason(req.Value("reason")).Tasks().Retry(req.Ctx, id)
+	{admin.ActionReplay, "Replayed", func(req *web.Request, tasks admin.Tasks, id string) error {
+		_, err := tasks.Retry(req.Ctx, id)
 		return err
 	}},
-	{admin.ActionRunNow, "Made ready", func(req *web.Request, id string) error {
-		_, err := req.Admin().WithReason(req.Value("reason")).Tasks().RunNow(req.Ctx, id)
+	{admin.ActionRunNow, "Made ready", func(req *web.Request, tasks admin.Tasks, id string) error {
+		_, err := tasks.RunNow(req.Ctx, id)
 		return err
 	}},
-	{admin.ActionSetPriority, "Set the priority of", func(req *web.Request, id string) error {
-		_, err := req.Admin().WithReason(req.Value("reason")).Tasks().Update(req.Ctx, id,
+	{admin.ActionSetPriority, "Set the priority of", func(req *web.Request, tasks admin.Tasks, id string) error {
+		_, err := tasks.Update(req.Ctx, id,
 			admin.TaskUpdate{Priority: pawltype.Priority(req.Value("priority"))})
 		return err
 	}},
-	{admin.ActionCancel, "Cancelled", func(req *web.Request, id string) error {
-		_, err := req.Admin().WithReason(req.Value("reason")).Tasks().Cancel(req.Ctx, id)
+	{admin.ActionCancel, "Cancelled", func(req *web.Request, tasks admin.Tasks, id string) error {
+		_, err := tasks.Cancel(req.Ctx, id)
 		return err
 	}},
-	{admin.ActionDiscard, "Discarded", func(req *web.Request, id string) error {
-		_, err := req.Admin().WithReason(req.Value("reason")).Tasks().Discard(req.Ctx, id)
+	{admin.ActionDiscard, "Discarded", func(req *web.Request, tasks admin.Tasks, id string) error {
+		_, err := tasks.Discard(req.Ctx, id)
 		return err
 	}},
 }
@@ -72,7 +72,9 @@ type selection struct {
 	verb verb
 	word actionWord
 	ids  []string
-	back string // the page with the ticked tasks
+	// states are those that the page lists; none: any. A task that has left them since is not retried or discarded.
+	states []pawltype.State
+	back   string // the page with the ticked tasks
 }
 
 func selectionOf(req *web.Request) (s selection, err error) {
@@ -88,8 +90,11 @@ func selectionOf(req *web.Request) (s selection, err error) {
 		return s, format.BadField("action", "%q works only as an operation, not on single tasks", s.word.action)
 	}
 	s.verb, s.back = verbs[at], web.LocalPath(from.Get("back"))
-	for _, some := range from["ids"] {
-		for _, text := range form.SplitList(some) {
+	for _, text := range form.SplitList(from.Get("states")) {
+		s.states = append(s.states, pawltype.State(text))
+	}
+	for _, items := range from["ids"] {
+		for _, text := range form.SplitList(items) {
 			id, err := uuid.Parse(text)
 			if err != nil {
 				return s, format.BadField("ids", "%q is not a task id", format.Clip(text, 40))
@@ -113,7 +118,8 @@ func selectedForm(req *web.Request) (*form.Form, error) {
 	f := &form.Form{Title: s.word.label + " " + s.word.of + what, Text: s.word.text, Danger: s.word.danger, Button: s.word.label + " " +
 		s.word.of + what, Back: s.back, Action: req.URL("tasks", "selected"),
 		Fields: []form.Field{{Name: "action", Kind: "hidden", Value: string(s.word.action)}, {Name: "ids", Kind: "hidden",
-			Value: strings.Join(s.ids, ",")}, {Name: "back", Kind: "hidden", Value: s.back}}}
+			Value: strings.Join(s.ids, ",")}, {Name: "states", Kind: "hidden", Value: joinStates(s.states)},
+			{Name: "back", Kind: "hidden", Value: s.back}}}
 	if s.word.action == admin.ActionSetPriority {
 		f.Fields = append(f.Fields, form.Field{Name: "priority", Label: "Priority", Kind: "choice",
 			Options: form.Choices("", "high", "normal",
@@ -129,13 +135,14 @@ func doSelected(req *web.Request) (web.Done, error) {
 	if err != nil {
 		return web.Done{}, err
 	}
+	operator := req.Admin().WithReason(req.Value("reason")).Tasks().WithStates(s.states...)
 	errs := make([]error, len(s.ids))
 	var calls sync.WaitGroup
 	turns := make(chan struct{}, selectedAtOnce)
 	for i, id := range s.ids {
 		turns <- struct{}{}
 		calls.Go(func() {
-			errs[i] = s.verb.call(req, id)
+			errs[i] = s.verb.call(req, operator, id)
 			<-turns
 		})
 	}
@@ -149,4 +156,12 @@ func doSelected(req *web.Request) (web.Done, error) {
 		message += fmt.Sprintf(" %s refused: %s", format.Number(len(refused)), format.ProblemOf(refused[0]).Message)
 	}
 	return web.Done{Message: message, Next: s.back}, nil
+}
+
+func joinStates(states []pawltype.State) string {
+	texts := make([]string, len(states))
+	for i, s := range states {
+		texts[i] = string(s)
+	}
+	return strings.Join(texts, ",")
 }

@@ -321,7 +321,7 @@ func taskForm(verb, text string, danger bool) func(*web.Request) (*form.Form, er
 		}
 		return &form.Form{Title: verb + " this task", Text: text, Button: verb, Danger: danger, Back: "/tasks/" + t.ID,
 			Facts:  []form.Fact{{Name: "Type", Value: t.Type}, {Name: "Queue", Value: t.Queue}, {Name: "State", Value: string(t.State)}},
-			Fields: []form.Field{form.Reason()}}, nil
+			Fields: []form.Field{{Name: "state", Kind: "hidden", Value: string(t.State)}, form.Reason()}}, nil
 	}
 }
 
@@ -329,9 +329,18 @@ func taskDone(req *web.Request, message string) web.Done {
 	return web.Done{Message: message, Next: "/tasks/" + req.PathValue("task")}
 }
 
+// tasksAsShown returns the calls for a task whose state is the one that its form showed: a retry and a discard leave any other alone.
+func tasksAsShown(req *web.Request) admin.Tasks {
+	tasks := req.Admin().WithReason(req.Value("reason")).Tasks()
+	if state := req.Value("state"); state != "" {
+		return tasks.WithStates(pawltype.State(state))
+	}
+	return tasks
+}
+
 func doTask(message string, call func(admin.Tasks, context.Context, string) (*pawltype.Task, error)) func(*web.Request) (web.Done, error) {
 	return func(req *web.Request) (web.Done, error) {
-		if _, err := call(req.Admin().WithReason(req.Value("reason")).Tasks(), req.Ctx, req.PathValue("task")); err != nil {
+		if _, err := call(tasksAsShown(req), req.Ctx, req.PathValue("task")); err != nil {
 			return web.Done{}, err
 		}
 		return taskDone(req, message), nil
@@ -346,7 +355,7 @@ func doCancelTask(req *web.Request) (web.Done, error) {
 }
 
 func doDiscardTask(req *web.Request) (web.Done, error) {
-	t, err := req.Admin().WithReason(req.Value("reason")).Tasks().Discard(req.Ctx, req.PathValue("task"))
+	t, err := tasksAsShown(req).Discard(req.Ctx, req.PathValue("task"))
 	if err != nil {
 		return web.Done{}, err
 	}

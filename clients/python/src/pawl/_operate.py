@@ -346,7 +346,7 @@ class Tasks(_Calls):
         return await self._caller.arun(explain(self._caller, id))
 
     def retry(self, id: str, *, states: Sequence[str] = ()) -> TaskInfo:
-        """Runs a task again that has ended without success. states: a task in another one is refused."""
+        """Runs a task again that has ended without success. states: those it may be in; in another one the call is refused."""
         return self._caller.run(retry_task(self._caller, id, states))
 
     async def aretry(self, id: str, *, states: Sequence[str] = ()) -> TaskInfo:
@@ -362,7 +362,7 @@ class Tasks(_Calls):
         return await self._caller.arun(run_now(self._caller, id))
 
     def discard(self, id: str, reason: str = "", *, states: Sequence[str] = ()) -> TaskInfo:
-        """Discards a waiting task or a dead letter. states: a task in another one is refused."""
+        """Discards a waiting task or a dead letter. states: those it may be in; in another one the call is refused."""
         return self._caller.run(discard_task(self._caller, id, reason, states))
 
     async def adiscard(self, id: str, reason: str = "", *, states: Sequence[str] = ()) -> TaskInfo:
