@@ -271,7 +271,7 @@ in the background even if the command is interrupted: see "pawl operation". ` + 
 func (a *app) eachDead(ctx context.Context, client *pawl.Client, v deadVerb, args []string, want pawltype.State, dryRun bool) error {
 	result := cli.CountView{DryRun: dryRun}
 	tasks, seen := a.Admin(client).Tasks().WithStates(want), map[string]bool{}
-	var refused error
+	var refused []error
 	for _, arg := range args {
 		id, err := a.TaskID(ctx, client, arg)
 		if err == nil && seen[id] {
@@ -288,16 +288,21 @@ func (a *app) eachDead(ctx context.Context, client *pawl.Client, v deadVerb, arg
 		if err == nil {
 			result.Matched++
 		}
-		refused = errors.Join(refused, err)
-		if err != nil && !errors.Is(err, pawltype.ErrNotFound) && !errors.Is(err, pawltype.ErrWrongState) &&
-			!errors.Is(err, pawltype.ErrInvalidArgument) {
+		refused = append(refused, err)
+		if err != nil && !ofOneTask(err) {
 			break
 		}
 	}
 	if !dryRun {
 		result.Done = result.Matched
 	}
-	return errors.Join(a.printCount(result, "task", v.done), refused)
+	return errors.Join(a.printCount(result, "task", v.done), errors.Join(refused...))
+}
+
+// ofOneTask reports whether an error says nothing of the other tasks that a command names.
+func ofOneTask(err error) bool {
+	e, ok := errors.AsType[*pawltype.Error](err)
+	return ok && (e.Code == pawltype.ErrNotFound || e.Code == pawltype.ErrWrongState || e.Field == "task_id")
 }
 
 // inState returns an error unless a task is in a state.

@@ -90,15 +90,15 @@ func newOperationSteer(a *app, verb, what string,
 		Example: "  pawl operation " + verb + " 0199f3c2-… --reason 'too many at once'"}
 	a.addReason(cmd.Flags())
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		var refused error
+		var refused []error
 		for _, id := range args {
 			o, err := do(a.Admin(client).Operations(), cmd.Context(), id)
 			if err == nil {
 				err = a.printOperation(o)
 			}
-			refused = errors.Join(refused, err)
+			refused = append(refused, err)
 		}
-		return refused
+		return errors.Join(refused...)
 	})
 	return cmd
 }

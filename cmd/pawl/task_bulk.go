@@ -89,7 +89,7 @@ interrupted: see "pawl operation". ` + cli.FilterHelp,
 // eachTask applies the verb to each id. It prints refusals and continues.
 func (a *app) eachTask(ctx context.Context, client *pawl.Client, v taskVerb, ids []string, flags *operateFlags) error {
 	result := cli.CountView{Matched: int64(len(ids)), DryRun: flags.DryRun}
-	var refused error
+	var refused []error
 	bar := a.Progress(v.done, len(ids))
 	for i, id := range ids {
 		if flags.DryRun {
@@ -104,14 +104,14 @@ func (a *app) eachTask(ctx context.Context, client *pawl.Client, v taskVerb, ids
 			result.Done++
 		case errors.Is(err, pawltype.ErrUnavailable) || ctx.Err() != nil:
 			bar.Done()
-			return errors.Join(refused, fmt.Errorf("%d of %d %s: %w", result.Done, len(ids), v.done, err))
+			return errors.Join(errors.Join(refused...), fmt.Errorf("%d of %d %s: %w", result.Done, len(ids), v.done, err))
 		default:
-			refused = errors.Join(refused, err)
+			refused = append(refused, err)
 		}
 		bar.Set(i + 1)
 	}
 	bar.Done()
-	return errors.Join(a.printCount(result, "task", v.done), refused)
+	return errors.Join(a.printCount(result, "task", v.done), errors.Join(refused...))
 }
 
 // printCount prints what a bulk command did, or would do.

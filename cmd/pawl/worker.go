@@ -120,7 +120,7 @@ func newWorkerQuietVerb(a *app, verb, what, long string,
 		cli.PeriodVar(cmd.Flags(), &span, "for", 0, "how long, 1m to 30d (default 24h)")
 	}
 	cmd.RunE = a.Call(func(cmd *cobra.Command, client *pawl.Client, args []string) error {
-		var refused error
+		var refused []error
 		for _, name := range args {
 			id, err := workerID(cmd.Context(), client, name)
 			var w *admin.Worker
@@ -130,9 +130,9 @@ func newWorkerQuietVerb(a *app, verb, what, long string,
 			if err == nil {
 				err = a.printWorker(w)
 			}
-			refused = errors.Join(refused, err)
+			refused = append(refused, err)
 		}
-		return refused
+		return errors.Join(refused...)
 	})
 	return cmd
 }

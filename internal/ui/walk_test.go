@@ -463,7 +463,7 @@ func TestTickedRows(t *testing.T) {
 	b.click("tbody tr:nth-child(2) .tick input")
 	b.until(`document.querySelector("#live-switch span").textContent === "Held: 1 selected" && ` +
 		`document.querySelector(".ticked-count").textContent === "1"`)
-	id := b.eval(`document.querySelector("td.tick input:checked").value`)
+	id := b.eval(`document.querySelector("td.tick input:checked").value.split(":")[0]`)
 	one() // the rows stay where they are
 	b.key("j")
 	b.key("x")
@@ -750,7 +750,7 @@ func TestKeyboardActsOnRow(t *testing.T) {
 	}
 	rows := func(n int) { b.until(fmt.Sprintf(`document.querySelectorAll("tbody tr").length === %d`, n)) }
 	focused := `(document.activeElement.closest("[data-row]")?.id ?? "")`
-	ticked := `String([...document.querySelectorAll("td.tick input:checked")].map((e) => "t-" + e.value))`
+	ticked := `String([...document.querySelectorAll("td.tick input:checked")].map((e) => "t-" + e.value.split(":")[0]))`
 	says := func(text string) {
 		b.until(`document.getElementById("tell").classList.contains("shown") && document.getElementById("tell").textContent.includes("` +
 			text +

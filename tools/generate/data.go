@@ -92,7 +92,9 @@ var dataDocs = map[string]string{
 	"DeadGroup.queues":      "the number of queues that they are in",
 	"Explanation": "Why a task is not running, which worker runs it, or how it ended. The first reason is the most " +
 		"decisive.",
-	"Failure": "The error that a handler reported.",
+	"Explanation.state": `"": unknown, because no replica of its shard could be reached`,
+	"WorkerInfo.types":  "if there are none, all",
+	"Failure":           "The error that a handler reported.",
 	"Filter python": "Selects tasks. All fields that are given must match, and none may be empty; Filter() selects all " +
 		"tasks.",
 	"Filter typescript": "Selects tasks. All fields that are given must match, and none may be empty; {} selects all " +

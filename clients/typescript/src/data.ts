@@ -581,7 +581,7 @@ export interface WorkerInfo {
   readonly pid: number;
   /** Of its SDK. */
   readonly version: string;
-  /** "": all. */
+  /** If there are none, all. */
   readonly types: readonly string[];
   /** If it claims by single calls, the same as running. */
   readonly slots: number;
@@ -631,7 +631,7 @@ export interface Reason {
 /** Why a task is not running, which worker runs it, or how it ended. The first reason is the most decisive. */
 export interface Explanation {
   readonly taskId: string;
-  /** undefined: unknown, because no replica of its shard could be reached. */
+  /** "": unknown, because no replica of its shard could be reached. */
   readonly state: State | "";
   readonly queue: string;
   readonly type: string;

@@ -47,6 +47,10 @@ func TestPlain(t *testing.T) {
 		{refusal("not_found", `queue "nope": not found`), `queue "nope": not found`},
 		{refusal("conflict", ""), "conflict"},
 		{errors.New("pawl: something"), "something"},
+		{errors.Join(nil, errors.Join(fmt.Errorf("retry %q: %w", "a", refusal("wrong_state", `retry "a": the task is ready`)),
+			fmt.Errorf("retry %q: %w", "b", refusal("not_found", `task "b": not found`)))),
+			`retry "a": the task is ready; retry "b": task "b": not found`},
+		{fmt.Errorf("retry %q: %w, %w", "a", refusal("conflict", "changed"), errors.New("late")), `retry "a": conflict: changed, late`},
 	} {
 		if got := Plain(c.err); got != c.want {
 			t.Errorf("Plain(%v) = %q, want %q", c.err, got, c.want)

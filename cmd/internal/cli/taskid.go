@@ -72,5 +72,5 @@ func (a *App) TaskID(ctx context.Context, client *pawl.Client, given string) (st
 }
 
 func idError(code pawltype.ErrorCode, format string, args ...any) error {
-	return &pawltype.Error{Code: code, Message: fmt.Sprintf(format, args...)}
+	return &pawltype.Error{Code: code, Field: "task_id", Message: fmt.Sprintf(format, args...)}
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // hiddenFields are the hidden fields of all forms.
-var hiddenFields = []string{VersionField, seenField, VisitorField, "counted", "action", "q", "ids", "back", "request_id"}
+var hiddenFields = []string{VersionField, seenField, VisitorField, "counted", "action", "q", "ids", "state", "back", "request_id"}
 
 // Fallback returns a form with the values that were sent, for when the form that they were sent from cannot be built.
 // back is the page to return to.

@@ -67,14 +67,18 @@ func BulkActionLinks(states []pawltype.State, of ...admin.Action) (links []BulkL
 	return links
 }
 
+// tickedTask is a task with the state that the page showed, "" if it is not known. In the form it is ID:STATE.
+type tickedTask struct {
+	id    string
+	state pawltype.State
+}
+
 // selection holds the ticked tasks and the action on them.
 type selection struct {
-	verb verb
-	word actionWord
-	ids  []string
-	// states are those that the page lists; none: any. A task that has left them since is not retried or discarded.
-	states []pawltype.State
-	back   string // the page with the ticked tasks
+	verb  verb
+	word  actionWord
+	tasks []tickedTask
+	back  string // the page with the ticked tasks
 }
 
 func selectionOf(req *web.Request) (s selection, err error) {
@@ -90,21 +94,20 @@ func selectionOf(req *web.Request) (s selection, err error) {
 		return s, format.BadField("action", "%q works only as an operation, not on single tasks", s.word.action)
 	}
 	s.verb, s.back = verbs[at], web.LocalPath(from.Get("back"))
-	for _, text := range form.SplitList(from.Get("states")) {
-		s.states = append(s.states, pawltype.State(text))
-	}
 	for _, items := range from["ids"] {
 		for _, text := range form.SplitList(items) {
+			text, state, _ := strings.Cut(text, ":")
 			id, err := uuid.Parse(text)
 			if err != nil {
 				return s, format.BadField("ids", "%q is not a task id", format.Clip(text, 40))
 			}
-			s.ids = append(s.ids, id.String())
+			s.tasks = append(s.tasks, tickedTask{id.String(), pawltype.State(state)})
 		}
 	}
-	slices.Sort(s.ids)
-	if s.ids = slices.Compact(s.ids); len(s.ids) == 0 || len(s.ids) > maxSelected {
-		return s, format.BadField("ids", "%d tasks are selected; select 1 to %d", len(s.ids), maxSelected)
+	slices.SortFunc(s.tasks, func(a, b tickedTask) int { return strings.Compare(a.id, b.id) })
+	s.tasks = slices.CompactFunc(s.tasks, func(a, b tickedTask) bool { return a.id == b.id })
+	if len(s.tasks) == 0 || len(s.tasks) > maxSelected {
+		return s, format.BadField("ids", "%d tasks are selected; select 1 to %d", len(s.tasks), maxSelected)
 	}
 	return s, nil
 }
@@ -114,12 +117,15 @@ func selectedForm(req *web.Request) (*form.Form, error) {
 	if err != nil {
 		return nil, err
 	}
-	what := format.Plural(len(s.ids), "selected task")
+	what := format.Plural(len(s.tasks), "selected task")
+	ids := make([]string, len(s.tasks))
+	for i, t := range s.tasks {
+		ids[i] = t.id + ":" + string(t.state)
+	}
 	f := &form.Form{Title: s.word.label + " " + s.word.of + what, Text: s.word.text, Danger: s.word.danger, Button: s.word.label + " " +
 		s.word.of + what, Back: s.back, Action: req.URL("tasks", "selected"),
 		Fields: []form.Field{{Name: "action", Kind: "hidden", Value: string(s.word.action)}, {Name: "ids", Kind: "hidden",
-			Value: strings.Join(s.ids, ",")}, {Name: "states", Kind: "hidden", Value: joinStates(s.states)},
-			{Name: "back", Kind: "hidden", Value: s.back}}}
+			Value: strings.Join(ids, ",")}, {Name: "back", Kind: "hidden", Value: s.back}}}
 	if s.word.action == admin.ActionSetPriority {
 		f.Fields = append(f.Fields, form.Field{Name: "priority", Label: "Priority", Kind: "choice",
 			Options: form.Choices("", "high", "normal",
@@ -135,33 +141,39 @@ func doSelected(req *web.Request) (web.Done, error) {
 	if err != nil {
 		return web.Done{}, err
 	}
-	operator := req.Admin().WithReason(req.Value("reason")).Tasks().WithStates(s.states...)
-	errs := make([]error, len(s.ids))
+	operator := req.Admin().WithReason(req.Value("reason")).Tasks()
+	errs := make([]error, len(s.tasks))
 	var calls sync.WaitGroup
 	turns := make(chan struct{}, selectedAtOnce)
-	for i, id := range s.ids {
+	for i, t := range s.tasks {
 		turns <- struct{}{}
 		calls.Go(func() {
-			errs[i] = s.verb.call(req, operator, id)
+			errs[i] = s.verb.call(req, expecting(operator, t.state), t.id)
 			<-turns
 		})
 	}
 	calls.Wait()
 	refused := slices.DeleteFunc(errs, func(err error) bool { return err == nil })
-	if len(refused) == len(s.ids) {
+	if len(refused) == len(s.tasks) {
 		return web.Done{}, refused[0]
 	}
-	message := fmt.Sprintf("%s %s.", s.verb.message, format.Plural(len(s.ids)-len(refused), "task"))
+	message := fmt.Sprintf("%s %s.", s.verb.message, format.Plural(len(s.tasks)-len(refused), "task"))
 	if len(refused) > 0 {
 		message += fmt.Sprintf(" %s refused: %s", format.Number(len(refused)), format.ProblemOf(refused[0]).Message)
 	}
 	return web.Done{Message: message, Next: s.back}, nil
 }
 
-func joinStates(states []pawltype.State) string {
-	texts := make([]string, len(states))
-	for i, s := range states {
-		texts[i] = string(s)
+// expecting returns the calls for a task that the page showed in a state, "" if it is not known. A retry and a discard are refused if the
+// task has left that state: somebody may have replayed a dead letter. Waiting tasks become due by themselves, so each waiting state stands
+// for all.
+func expecting(tasks admin.Tasks, state pawltype.State) admin.Tasks {
+	waiting := []pawltype.State{pawltype.StateScheduled, pawltype.StateReady, pawltype.StateRetrying}
+	switch {
+	case state == "":
+		return tasks
+	case slices.Contains(waiting, state):
+		return tasks.WithStates(waiting...)
 	}
-	return strings.Join(texts, ",")
+	return tasks.WithStates(state)
 }

@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -321,7 +322,7 @@ func taskForm(verb, text string, danger bool) func(*web.Request) (*form.Form, er
 		}
 		return &form.Form{Title: verb + " this task", Text: text, Button: verb, Danger: danger, Back: "/tasks/" + t.ID,
 			Facts:  []form.Fact{{Name: "Type", Value: t.Type}, {Name: "Queue", Value: t.Queue}, {Name: "State", Value: string(t.State)}},
-			Fields: []form.Field{{Name: "state", Kind: "hidden", Value: string(t.State)}, form.Reason()}}, nil
+			Fields: []form.Field{{Name: "state", Kind: "hidden", Value: cmp.Or(req.Value("state"), string(t.State))}, form.Reason()}}, nil
 	}
 }
 
@@ -329,13 +330,9 @@ func taskDone(req *web.Request, message string) web.Done {
 	return web.Done{Message: message, Next: "/tasks/" + req.PathValue("task")}
 }
 
-// tasksAsShown returns the calls for a task whose state is the one that its form showed: a retry and a discard leave any other alone.
+// tasksAsShown returns the calls for a task in the state that its form showed.
 func tasksAsShown(req *web.Request) admin.Tasks {
-	tasks := req.Admin().WithReason(req.Value("reason")).Tasks()
-	if state := req.Value("state"); state != "" {
-		return tasks.WithStates(pawltype.State(state))
-	}
-	return tasks
+	return expecting(req.Admin().WithReason(req.Value("reason")).Tasks(), pawltype.State(req.Value("state")))
 }
 
 func doTask(message string, call func(admin.Tasks, context.Context, string) (*pawltype.Task, error)) func(*web.Request) (web.Done, error) {

@@ -32,7 +32,6 @@ type tasksView struct {
 	Tasks          []*pawltype.Task
 	Bulk           []BulkLink
 	Ticked         []BulkLink // for the ticked ones
-	Expected       string     // the states that the filter allows; "": any
 	Back           string
 	Refused        *format.Problem // what is wrong with the filter
 	Filtered       bool
@@ -64,7 +63,6 @@ func showTasks(req *web.Request) (*web.Screen, error) {
 		view.Terms, view.States, view.Bulk = termChips(req, terms), stateChips(req, terms), operationLinks(req, text, filter.States)
 		view.Ticked = BulkActionLinks(filter.States, admin.ActionReplay, admin.ActionRunNow, admin.ActionSetPriority, admin.ActionCancel,
 			admin.ActionDiscard)
-		view.Expected = joinStates(filter.States)
 		err = view.find(req, filter)
 	}
 	if err == nil && len(view.Tasks) == 0 && view.Searched == nil {

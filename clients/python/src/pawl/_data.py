@@ -593,7 +593,7 @@ class WorkerInfo:
     version: str
     """Of its SDK."""
     types: Sequence[str]
-    """"": all."""
+    """If there are none, all."""
     slots: int
     """If it claims by single calls, the same as running."""
     running: int
@@ -645,8 +645,8 @@ class Explanation:
 
     task_id: str
     state: str
-    """scheduled, ready, claimed, retrying, succeeded, discarded, dead, poisoned or cancelled; None: unknown, because no replica of its
-    shard could be reached."""
+    """scheduled, ready, claimed, retrying, succeeded, discarded, dead, poisoned or cancelled; "": unknown, because no replica of its shard
+    could be reached."""
     queue: str
     type: str
     key: str
