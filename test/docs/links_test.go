@@ -19,7 +19,7 @@ func TestLinks(t *testing.T) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (d.Name() == "node_modules" || d.Name() == "testdata" || d.Name() == "build" ||
+		case d.IsDir() && (d.Name() == "node_modules" || d.Name() == "testdata" || d.Name() == "build" || d.Name() == "bin" ||
 			strings.HasPrefix(d.Name(), ".") && file != root):
 			return filepath.SkipDir
 		case filepath.Ext(file) != ".md":
