@@ -6,9 +6,9 @@ import (
 
 	"github.com/pawlq/pawl/cmd/internal/cli"
 	"github.com/pawlq/pawl/cmd/pawl/internal/demo"
+	"github.com/pawlq/pawl/cmd/pawl/internal/program"
 	"github.com/pawlq/pawl/cmd/pawl/internal/serve"
 	"github.com/pawlq/pawl/cmd/pawl/internal/top"
-	"github.com/pawlq/pawl/cmd/pawl/internal/work"
 )
 
 // app is cli.App with what several commands of this package share.
@@ -39,7 +39,7 @@ Exit status: 0 success; 1 refused or failed, nothing matched, or a part is missi
 		title    string
 		commands []*cobra.Command
 	}{
-		{"Run it", []*cobra.Command{demo.New(a.App), serve.New(a.App), work.New(a.App)}},
+		{"Run it", []*cobra.Command{demo.New(a.App), serve.New(a.App), program.New(a.App)}},
 		{"Tasks", []*cobra.Command{newEnqueue(a), newTask(a), newQueue(a), newDLQ(a), newSchedule(a), newGroup(a), newOperation(a)}},
 		{"Watch", []*cobra.Command{newPing(a), newStats(a), top.New(a.App), newType(a), newWorker(a), newEvents(a),
 			newMarker(a), newAudit(a)}},

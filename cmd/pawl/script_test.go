@@ -20,7 +20,7 @@ import (
 
 	"github.com/pawlq/pawl/cmd/internal/bench"
 	"github.com/pawlq/pawl/cmd/internal/cli"
-	"github.com/pawlq/pawl/cmd/internal/outbox"
+	"github.com/pawlq/pawl/cmd/internal/relay"
 )
 
 func TestMain(m *testing.M) {
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 var programs = map[string]func(*cli.App) *cobra.Command{
 	"pawl":        func(a *cli.App) *cobra.Command { return newRoot(&app{a}) },
 	"pawl-bench":  bench.New,
-	"pawl-outbox": outbox.New,
+	"pawl-outbox": relay.New,
 }
 
 // runProgram executes a command line of a program and returns the exit status.

@@ -12,7 +12,7 @@ import (
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/contract"
-	"github.com/pawlq/pawl/internal/gateway/convert"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/system/workers"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -36,8 +36,8 @@ func TestExactBounds(t *testing.T) {
 	}{
 		{"ProducerService/ListTasks", `{"limit":%s}`, []string{"0", "1", fmt.Sprint(contract.MaxPage)},
 			[]string{"-1", fmt.Sprint(contract.MaxPage + 1)}},
-		{"ProducerService/ListTasks", `{"filter":{"error":%s}}`, []string{text(convert.MaxNeedle)}, []string{text(convert.MaxNeedle + 1)}},
-		{"ProducerService/ListTasks", `{"filter":{"q":%s}}`, []string{text(convert.MaxNeedle)}, []string{text(convert.MaxNeedle + 1)}},
+		{"ProducerService/ListTasks", `{"filter":{"error":%s}}`, []string{text(apiproto.MaxNeedle)}, []string{text(apiproto.MaxNeedle + 1)}},
+		{"ProducerService/ListTasks", `{"filter":{"q":%s}}`, []string{text(apiproto.MaxNeedle)}, []string{text(apiproto.MaxNeedle + 1)}},
 		{"ProducerService/ListTasks", `{"filter":{"fingerprint":%s}}`, []string{`"0123456789abcdef"`}, []string{`"0123456789abcde"`,
 			`"0123456789abcdeg"`, `"0123456789abcdef0"`}},
 		{"ProducerService/ListTasks", `{"filter":{"states":%s}}`, []string{copies(len(task.States), "1"), "[9]"},
@@ -105,7 +105,7 @@ func TestExactBounds(t *testing.T) {
 		{"OperatorService/PutQueue", `{"queue":"mail","settings":{},"if_version":%s}`, []string{"1"}, []string{"0", "2"}},
 		{"OperationService/StartOperation", `{"dry_run":true,"spec":{"action":1,"filter":{},%s}}`,
 			[]string{`"max":2,"canary":1`, `"canary":5`,
-				`"max":5`, `"rate":0.000011575`, fmt.Sprintf(`"rate":%v`, convert.MinRate), fmt.Sprintf(`"rate":%v`,
+				`"max":5`, `"rate":0.000011575`, fmt.Sprintf(`"rate":%v`, apiproto.MinRate), fmt.Sprintf(`"rate":%v`,
 					float64(contract.MaxRate))},
 			[]string{`"max":2,"canary":2`, `"max":2,"canary":3`, `"max":1,"canary":1`, `"max":-1`, `"canary":-1`, `"rate":0.000011573`,
 				fmt.Sprintf(`"rate":%v`, float64(contract.MaxRate)*1.01), `"rate":-1`, `"rate":"NaN"`, `"to_queue":"x"`, `"priority":1`}},
@@ -150,32 +150,32 @@ func TestExactBounds(t *testing.T) {
 func TestListsAcceptTheirOwnCursors(t *testing.T) {
 	for _, c := range []struct {
 		rpc, of string
-		kind    convert.CursorKind
+		kind    apiproto.CursorKind
 		size    int // of a cursor's contents; 0: a name
 	}{
-		{"AccessService/ListTokens", ``, convert.TokenCursor, 0},
-		{"AccessService/ListNamespaces", ``, convert.NamespaceCursor, 0},
-		{"AuditService/ListAudit", ``, convert.AuditCursor, 20},
-		{"ProducerService/ListTasks", ``, convert.TaskCursor, 16},
-		{"OperatorService/ListDead", `"filter":{"queue":"mail"},`, convert.TaskCursor, 24},
-		{"GroupService/ListGroups", ``, convert.GroupCursor, 16},
-		{"GroupService/ListGroupMembers", `"group_id":"$group",`, convert.MemberCursor, 16},
-		{"MarkerService/ListMarkers", ``, convert.MarkerCursor, 24},
-		{"OperationService/ListOperations", ``, convert.OperationCursor, 16},
-		{"StatsService/ListTypes", ``, convert.TypeCursor, 0},
-		{"OperatorService/ListQueues", ``, convert.QueueCursor, 0},
-		{"ScheduleService/ListSchedules", ``, convert.ScheduleCursor, 0},
-		{"ScheduleService/ListScheduleHistory", `"name":"daily",`, convert.TickCursor, 8},
-		{"WebhookService/ListWebhooks", ``, convert.WebhookCursor, 0},
-		{"WorkerRegistryService/ListWorkers", ``, convert.WorkerCursor, -1},
+		{"AccessService/ListTokens", ``, apiproto.TokenCursor, 0},
+		{"AccessService/ListNamespaces", ``, apiproto.NamespaceCursor, 0},
+		{"AuditService/ListAudit", ``, apiproto.AuditCursor, 20},
+		{"ProducerService/ListTasks", ``, apiproto.TaskCursor, 16},
+		{"OperatorService/ListDead", `"filter":{"queue":"mail"},`, apiproto.TaskCursor, 24},
+		{"GroupService/ListGroups", ``, apiproto.GroupCursor, 16},
+		{"GroupService/ListGroupMembers", `"group_id":"$group",`, apiproto.MemberCursor, 16},
+		{"MarkerService/ListMarkers", ``, apiproto.MarkerCursor, 24},
+		{"OperationService/ListOperations", ``, apiproto.OperationCursor, 16},
+		{"StatsService/ListTypes", ``, apiproto.TypeCursor, 0},
+		{"OperatorService/ListQueues", ``, apiproto.QueueCursor, 0},
+		{"ScheduleService/ListSchedules", ``, apiproto.ScheduleCursor, 0},
+		{"ScheduleService/ListScheduleHistory", `"name":"daily",`, apiproto.TickCursor, 8},
+		{"WebhookService/ListWebhooks", ``, apiproto.WebhookCursor, 0},
+		{"WorkerRegistryService/ListWorkers", ``, apiproto.WorkerCursor, -1},
 	} {
-		own := convert.EncodeCursor(c.kind, make([]byte, max(c.size, 1)))
-		bad := []string{convert.EncodeCursor(c.kind^1, make([]byte, max(c.size, 1))), "x"}
+		own := apiproto.EncodeCursor(c.kind, make([]byte, max(c.size, 1)))
+		bad := []string{apiproto.EncodeCursor(c.kind^1, make([]byte, max(c.size, 1))), "x"}
 		switch {
 		case c.size > 0:
-			bad = append(bad, convert.EncodeCursor(c.kind, make([]byte, c.size-1)), convert.EncodeCursor(c.kind, make([]byte, c.size+1)))
+			bad = append(bad, apiproto.EncodeCursor(c.kind, make([]byte, c.size-1)), apiproto.EncodeCursor(c.kind, make([]byte, c.size+1)))
 		case c.size < 0: // a name and an id
-			own, bad = convert.EncodeCursor(c.kind, []byte("a\x00b")), append(bad, convert.EncodeCursor(c.kind, []byte("ab")))
+			own, bad = apiproto.EncodeCursor(c.kind, []byte("a\x00b")), append(bad, apiproto.EncodeCursor(c.kind, []byte("ab")))
 		}
 		s := newStage(t)
 		for i, cursor := range append([]string{own}, bad...) {

@@ -9,8 +9,8 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/gateway/administration"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/gateway/send"
 	"github.com/pawlq/pawl/internal/gateway/tasktrace"
@@ -33,11 +33,11 @@ type workerService struct {
 
 // Claim claims tasks, waiting for the first if asked to.
 func (g *workerService) Claim(ctx context.Context, r *pawlv1.ClaimRequest) (*pawlv1.ClaimResponse, error) {
-	c, err := convert.ClaimOf(callinfo.Namespace(ctx), r, g.limits)
+	c, err := apiproto.ClaimOf(callinfo.Namespace(ctx), r, g.limits)
 	if err != nil {
 		return nil, err
 	}
-	wait, err := convert.WaitOf(r.GetWait())
+	wait, err := apiproto.WaitOf(r.GetWait())
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func (g *workerService) Claim(ctx context.Context, r *pawlv1.ClaimRequest) (*paw
 	g.spans.Claims(got)
 	out := &pawlv1.ClaimResponse{Tasks: make([]*pawlv1.ClaimedTask, len(got))}
 	for i := range got {
-		out.Tasks[i] = convert.ClaimedProto(&got[i])
+		out.Tasks[i] = apiproto.ClaimedProto(&got[i])
 	}
 	return out, nil
 }
@@ -181,7 +181,7 @@ func (g *claims) giveBack(claimed []broker.Claimed) {
 // fit releases the claims that don't fit into one answer: the shard counts payloads, but headers and checkpoints may be large too. It
 // releases all if there is no memory for the answer.
 func (g *claims) fit(ctx context.Context, claimed []broker.Claimed) ([]broker.Claimed, error) {
-	n, size := convert.Fitting(claimed)
+	n, size := apiproto.Fitting(claimed)
 	err := send.Take(ctx, size, nil)
 	if err != nil {
 		n = 0

@@ -31,8 +31,8 @@ import (
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/engine/schema"
 	"github.com/pawlq/pawl/internal/gateway/access"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/gateway/listen"
 	"github.com/pawlq/pawl/internal/gateway/statistics"
@@ -60,12 +60,12 @@ const someID = "0b5e4d52-7b1c-4c58-9f0b-9d9d5f3f0001"
 
 func TestSettingsAreRead(t *testing.T) {
 	for _, n := range []int32{0, 1, 7} {
-		s, err := convert.SettingsOf(&pawlv1.QueueSettings{MaxAttempts: n})
+		s, err := apiproto.SettingsOf(&pawlv1.QueueSettings{MaxAttempts: n})
 		if want := cmp.Or(int(n), task.DefaultSettings().MaxAttempts); err != nil || s.MaxAttempts != want {
 			t.Errorf("max_attempts %d was decoded as %d, %v", n, s.MaxAttempts, err)
 		}
 	}
-	if _, err := convert.TimeOf("at", &timestamppb.Timestamp{Nanos: -1}); err == nil {
+	if _, err := apiproto.TimeOf("at", &timestamppb.Timestamp{Nanos: -1}); err == nil {
 		t.Error("TimeOf accepted an invalid timestamp")
 	}
 	for name, want := range map[string]string{"/pawl.v1.ProducerService/Enqueue": "ProducerService/Enqueue",
@@ -170,24 +170,24 @@ func golden(t *testing.T, path string, got []byte) {
 func TestRelatedIDs(t *testing.T) {
 	id := task.NewID(1, 1, 1)
 	c := &broker.Claimed{Envelope: &schema.Envelope{ID: id}, Exec: &schema.Exec{Links: &schema.Links{Group: id}}}
-	if p := convert.ClaimedProto(c); p.GroupId != id.String() {
+	if p := apiproto.ClaimedProto(c); p.GroupId != id.String() {
 		t.Errorf("claim of a group's member = %v", p)
 	}
 	for _, links := range []*schema.Links{nil, {}} {
 		c.Exec.Links = links
-		if p := convert.ClaimedProto(c); p.GroupId != "" {
+		if p := apiproto.ClaimedProto(c); p.GroupId != "" {
 			t.Errorf("claim outside of groups = %v", p)
 		}
 	}
 	v := &broker.View{Envelope: &schema.Envelope{ID: id}, Exec: &schema.Exec{Links: &schema.Links{}},
 		Settings: task.Settings{Timeout: time.Minute}}
-	if p := convert.TaskProto(v, false); p.GroupId != "" || p.Progress != nil || p.Timeout.AsDuration() != time.Minute {
+	if p := apiproto.TaskProto(v, false); p.GroupId != "" || p.Progress != nil || p.Timeout.AsDuration() != time.Minute {
 		t.Errorf("task without settings of its own = %v", p)
 	}
 	v.Exec.Links.Group, v.Envelope.Timeout = id, time.Second
 	for _, x := range []schema.Exec{{Progress: 50, Links: v.Exec.Links}, {ProgressText: "half", Links: v.Exec.Links}} {
 		v.Exec = &x
-		if p := convert.TaskProto(v, false); p.GroupId != id.String() || p.Progress.GetPercent() != x.Progress ||
+		if p := apiproto.TaskProto(v, false); p.GroupId != id.String() || p.Progress.GetPercent() != x.Progress ||
 			p.Progress.GetMessage() != x.ProgressText || p.Timeout.AsDuration() != time.Second {
 			t.Errorf("task %+v = %v", x, p)
 		}
@@ -199,17 +199,17 @@ func TestRelatedIDs(t *testing.T) {
 	for _, x := range []struct {
 		sizes []int
 		want  int
-	}{{[]int{1, 1}, 2}, {[]int{convert.MaxPageBytes + 1, 1}, 1}, {[]int{convert.MaxPageBytes - 1000, 1}, 2},
-		{[]int{convert.MaxPageBytes / 2, convert.MaxPageBytes/2 + 1, 1}, 1}} {
+	}{{[]int{1, 1}, 2}, {[]int{apiproto.MaxPageBytes + 1, 1}, 1}, {[]int{apiproto.MaxPageBytes - 1000, 1}, 2},
+		{[]int{apiproto.MaxPageBytes / 2, apiproto.MaxPageBytes/2 + 1, 1}, 1}} {
 		var views []*broker.View
 		for _, n := range x.sizes {
 			views = append(views, view(n))
 		}
-		if items, fit := convert.TasksProto(views, true); fit != x.want || len(items) != fit || items[0].Parent.Result == nil ||
+		if items, fit := apiproto.TasksProto(views, true); fit != x.want || len(items) != fit || items[0].Parent.Result == nil ||
 			items[0].Result == nil || items[0].Checkpoint == nil {
 			t.Errorf("tasks of %v bytes: %d fit, want %d", x.sizes, fit, x.want)
 		}
-		if items, fit := convert.TasksProto(views, false); fit != len(views) || items[0].Payload != nil || items[0].Parent.Result != nil ||
+		if items, fit := apiproto.TasksProto(views, false); fit != len(views) || items[0].Payload != nil || items[0].Parent.Result != nil ||
 			items[0].Result != nil || items[0].Checkpoint != nil {
 			t.Errorf("tasks of %v bytes without payloads: %d fit", x.sizes, fit)
 		}
@@ -217,39 +217,39 @@ func TestRelatedIDs(t *testing.T) {
 	// exact returns a task that takes exactly n bytes of a response.
 	exact := func(n int) *broker.View {
 		v := view(n)
-		v.Payload = v.Payload[proto.Size(convert.TaskProto(v, true))-n:]
+		v.Payload = v.Payload[proto.Size(apiproto.TaskProto(v, true))-n:]
 		return v
 	}
 	for second, want := range map[int]int{1000: 2, 1001: 1} {
-		if _, fit := convert.TasksProto([]*broker.View{exact(convert.MaxPageBytes - 1000), exact(second)}, true); fit != want {
+		if _, fit := apiproto.TasksProto([]*broker.View{exact(apiproto.MaxPageBytes - 1000), exact(second)}, true); fit != want {
 			t.Errorf("%d tasks fit; the second has %d bytes, where 1000 are left", fit, second)
 		}
 	}
 	l := task.Limits{Payload: 3}
 	for data, code := range map[string]task.Code{"": "", "123": "", "1234": task.CodePayloadTooLarge, "{": task.CodeInvalidArgument} {
-		if e, _ := task.AsError(convert.CheckData("payload", []byte(data), "", l)); (e == nil) != (code == "") || e != nil &&
+		if e, _ := task.AsError(apiproto.CheckData("payload", []byte(data), "", l)); (e == nil) != (code == "") || e != nil &&
 			(e.Code != code || e.Field != "payload") {
 			t.Errorf("CheckData(%q): %v, want %q", data, e, code)
 		}
 	}
-	if err := convert.CheckData("payload", []byte("{"), "text/plain", l); err != nil {
+	if err := apiproto.CheckData("payload", []byte("{"), "text/plain", l); err != nil {
 		t.Error(err)
 	}
 	s := broker.ScheduleView{Schedule: task.Schedule{Cron: "@daily"}, Coming: []broker.Time{1, 2}}
-	if p := convert.ScheduleProto(&s); len(p.Coming) != 2 || p.Last != nil || p.Paused {
+	if p := apiproto.ScheduleProto(&s); len(p.Coming) != 2 || p.Last != nil || p.Paused {
 		t.Errorf("ScheduleProto = %v", p)
 	}
 	for _, n := range []*pawlv1.TaskSpec{{Type: "a", Then: []*pawlv1.TaskSpec{nil}},
 		{Type: "a", Then: []*pawlv1.TaskSpec{{Type: "b", Priority: 9}}}} {
-		if e, _ := task.AsError(func() error { _, err := convert.SpecOf(n, task.DefaultLimits()); return err }()); e == nil ||
+		if e, _ := task.AsError(func() error { _, err := apiproto.SpecOf(n, task.DefaultLimits()); return err }()); e == nil ||
 			!strings.HasPrefix(e.Field, "then[0]") {
 			t.Errorf("SpecOf(%v): %v, want then[0] refused", n, e)
 		}
 	}
-	if _, err := convert.SettingsOf(&pawlv1.QueueSettings{Weights: &pawlv1.PriorityWeights{}}); err == nil {
+	if _, err := apiproto.SettingsOf(&pawlv1.QueueSettings{Weights: &pawlv1.PriorityWeights{}}); err == nil {
 		t.Error("SettingsOf accepted empty weights")
 	}
-	if _, err := convert.SettingsOf(&pawlv1.QueueSettings{Keys: map[string]*pawlv1.KeyRules{"k": {Rate: &pawlv1.Rate{}}}}); err == nil {
+	if _, err := apiproto.SettingsOf(&pawlv1.QueueSettings{Keys: map[string]*pawlv1.KeyRules{"k": {Rate: &pawlv1.Rate{}}}}); err == nil {
 		t.Error("SettingsOf accepted a key's rate without a period")
 	}
 }
@@ -284,10 +284,10 @@ func TestPagesFitIntoMessages(t *testing.T) {
 		return []*broker.View{{Envelope: &schema.Envelope{Payload: make([]byte, n)}, Exec: &schema.Exec{}}, {Envelope: &schema.Envelope{},
 			Exec: &schema.Exec{}}}
 	}
-	if _, fit := convert.TasksProto(one(convert.MaxPageBytes+1), true); fit != 1 {
+	if _, fit := apiproto.TasksProto(one(apiproto.MaxPageBytes+1), true); fit != 1 {
 		t.Errorf("%d tasks fit, want only the first, which is too large by itself", fit)
 	}
-	if _, fit := convert.TasksProto(one(convert.MaxPageBytes+1), false); fit != 2 {
+	if _, fit := apiproto.TasksProto(one(apiproto.MaxPageBytes+1), false); fit != 2 {
 		t.Errorf("%d tasks fit without their payloads, want 2", fit)
 	}
 }
@@ -403,7 +403,7 @@ func TestGatewaysHaveDefaults(t *testing.T) {
 
 // A percentage is never negative zero, members are limited together, and a worker is returned with all known fields.
 func TestEdgeCases(t *testing.T) {
-	s, err := convert.ExtendOf("n", &pawlv1.ExtendRequest{TaskId: someID, ClaimToken: claimToken, Progress: &pawlv1.Progress{
+	s, err := apiproto.ExtendOf("n", &pawlv1.ExtendRequest{TaskId: someID, ClaimToken: claimToken, Progress: &pawlv1.Progress{
 		Percent: math.Copysign(0, -1)}})
 	if err != nil || math.Signbit(s.Extend.Progress.Percent) {
 		t.Errorf("progress was decoded as %v, %v", s.Extend, err)
@@ -569,14 +569,14 @@ func TestOtherPagesFitIntoMessages(t *testing.T) {
 		return out, nil
 	})
 	members, err := g.services.group.ListGroupMembers(ctx, &pawlv1.ListGroupMembersRequest{GroupId: someID})
-	if err != nil || len(members.Items) != 11 || members.NextCursor != convert.EncodeCursor(convert.MemberCursor,
+	if err != nil || len(members.Items) != 11 || members.NextCursor != apiproto.EncodeCursor(apiproto.MemberCursor,
 		append(make([]byte, 15), 11)) {
 		t.Errorf("page has %d members, next cursor %q, %v", len(members.GetItems()), members.GetNextCursor(), err)
 	}
 	// of returns a member that takes exactly n bytes of a response.
 	of := func(n int) broker.GroupMember {
 		m := broker.GroupMember{Result: broker.Result{Data: make([]byte, n)}}
-		for proto.Size(convert.MemberProto(&m)) > n {
+		for proto.Size(apiproto.MemberProto(&m)) > n {
 			m.Result.Data = m.Result.Data[1:]
 		}
 		return m
@@ -584,8 +584,8 @@ func TestOtherPagesFitIntoMessages(t *testing.T) {
 	for _, x := range []struct {
 		sizes []int
 		want  int
-	}{{[]int{convert.MaxPageBytes + 1}, 1}, {[]int{convert.MaxPageBytes + 1, 1000}, 1}, {[]int{convert.MaxPageBytes - 1000, 1000}, 2},
-		{[]int{convert.MaxPageBytes - 1000, 1001}, 1}} {
+	}{{[]int{apiproto.MaxPageBytes + 1}, 1}, {[]int{apiproto.MaxPageBytes + 1, 1000}, 1}, {[]int{apiproto.MaxPageBytes - 1000, 1000}, 2},
+		{[]int{apiproto.MaxPageBytes - 1000, 1001}, 1}} {
 		verbtest.On(f.table(), broker.GroupMembers, func(context.Context, broker.MemberList) (out broker.MembersListed, err error) {
 			for _, n := range x.sizes {
 				out.Members.Members = append(out.Members.Members, of(n))

@@ -6,7 +6,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/contract"
-	"github.com/pawlq/pawl/internal/gateway/convert"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -27,7 +27,7 @@ func (g *operatorService) listDead(ctx context.Context, s task.State, p *pawlv1.
 	if _, err := g.Known(ctx, p.GetQueue()); err != nil {
 		return fanout.Page{}, err
 	}
-	f, err := convert.FilterOf(p, g.limits)
+	f, err := apiproto.FilterOf(p, g.limits)
 	if err == nil && (len(f.States) > 1 || len(f.States) == 1 && f.States[0] != s) {
 		err = task.Invalid("filter.state", "only %s can be selected here", s)
 	}
@@ -59,12 +59,12 @@ func (g *operatorService) GroupDead(ctx context.Context, r *pawlv1.GroupDeadRequ
 	if len(groups) > contract.MaxPage {
 		groups, partial = groups[:contract.MaxPage], true
 	}
-	out := &pawlv1.GroupDeadResponse{Partial: partial, Missing: convert.MissingProto(found.Missing),
+	out := &pawlv1.GroupDeadResponse{Partial: partial, Missing: apiproto.MissingProto(found.Missing),
 		Groups: make([]*pawlv1.DeadGroup, len(groups))}
 	for i, d := range groups {
 		out.Groups[i] = &pawlv1.DeadGroup{Fingerprint: broker.PrintText(d.Fingerprint), Type: d.Type, Message: d.Message, Count: d.Count,
-			FirstAt: convert.TimeProto(d.First), LastAt: convert.TimeProto(d.Last), SampleTaskId: d.Sample.String(),
-			Queues: convert.Int32Of(len(d.Queues)), Queue: d.Most(), Trend: d.Trend[:]}
+			FirstAt: apiproto.TimeProto(d.First), LastAt: apiproto.TimeProto(d.Last), SampleTaskId: d.Sample.String(),
+			Queues: apiproto.Int32Of(len(d.Queues)), Queue: d.Most(), Trend: d.Trend[:]}
 	}
 	return out, nil
 }

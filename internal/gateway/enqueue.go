@@ -7,8 +7,8 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/gateway/access"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/gateway/tasktrace"
 	"github.com/pawlq/pawl/internal/parallel"
@@ -31,7 +31,7 @@ type producerService struct {
 func (g *producerService) Enqueue(ctx context.Context, r *pawlv1.EnqueueRequest) (answer *pawlv1.EnqueueResponse, err error) {
 	spans := g.enqueuer.spans.Enqueue(ctx, r.GetTask())
 	defer func() { spans.EndOne(answer, err) }()
-	spec, err := convert.SpecOf(r.GetTask(), g.limits)
+	spec, err := apiproto.SpecOf(r.GetTask(), g.limits)
 	if err == nil {
 		err = callinfo.MayEnqueue(ctx, &spec)
 	}
@@ -54,8 +54,8 @@ func (g *producerService) Enqueue(ctx context.Context, r *pawlv1.EnqueueRequest)
 	if err != nil {
 		return nil, err
 	}
-	out := &pawlv1.Enqueued{CreatedAt: convert.TimeProto(got[0].CreatedAt)}
-	convert.EnqueuedProto(out, &got[0].Accepted)
+	out := &pawlv1.Enqueued{CreatedAt: apiproto.TimeProto(got[0].CreatedAt)}
+	apiproto.EnqueuedProto(out, &got[0].Accepted)
 	return &pawlv1.EnqueueResponse{Task: out}, nil
 }
 
@@ -134,7 +134,7 @@ func (g *enqueuer) placeTasks(ctx context.Context, tasks []*pawlv1.TaskSpec, res
 	specs, places := make([]task.Spec, len(tasks)), map[string]*placed{}
 	var unknown []string // queues that this node's copy of the map does not have
 	for i, t := range tasks {
-		spec, err := convert.SpecOf(t, g.limits)
+		spec, err := apiproto.SpecOf(t, g.limits)
 		if err == nil {
 			err = callinfo.MayEnqueue(ctx, &spec)
 		}
@@ -205,7 +205,7 @@ func partOf(parts []*shardTasks, shard uint32, room int) ([]*shardTasks, *shardT
 
 func (g *enqueuer) answerTasks(results []*pawlv1.EnqueueResult, p *shardTasks, got []broker.Enqueued) {
 	room := make([]pawlv1.Enqueued, len(got))
-	created, last := convert.TimeProto(got[0].CreatedAt), got[0].CreatedAt // mostly of all: they share a round
+	created, last := apiproto.TimeProto(got[0].CreatedAt), got[0].CreatedAt // mostly of all: they share a round
 	for n := range got {
 		to := results[p.index[n]]
 		if got[n].Err != nil {
@@ -213,10 +213,10 @@ func (g *enqueuer) answerTasks(results []*pawlv1.EnqueueResult, p *shardTasks, g
 			continue
 		}
 		if got[n].CreatedAt != last {
-			created, last = convert.TimeProto(got[n].CreatedAt), got[n].CreatedAt
+			created, last = apiproto.TimeProto(got[n].CreatedAt), got[n].CreatedAt
 		}
 		room[n].CreatedAt = created
-		convert.EnqueuedProto(&room[n], &got[n].Accepted)
+		apiproto.EnqueuedProto(&room[n], &got[n].Accepted)
 		to.Task = &room[n]
 	}
 }

@@ -7,8 +7,8 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/system/queues"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
@@ -16,7 +16,7 @@ import (
 
 // ExplainTask explains why a task is not running.
 func (g *producerService) ExplainTask(ctx context.Context, r *pawlv1.ExplainTaskRequest) (*pawlv1.ExplainTaskResponse, error) {
-	id, err := convert.IDOf("task_id", r.GetTaskId())
+	id, err := apiproto.IDOf("task_id", r.GetTaskId())
 	if err != nil {
 		return nil, err
 	}
@@ -25,10 +25,10 @@ func (g *producerService) ExplainTask(ctx context.Context, r *pawlv1.ExplainTask
 	if err != nil {
 		return nil, err
 	}
-	out := &pawlv1.ExplainTaskResponse{TaskId: id.String(), State: convert.StateProto(e.State), Status: convert.StatusProto(e.State),
+	out := &pawlv1.ExplainTaskResponse{TaskId: id.String(), State: apiproto.StateProto(e.State), Status: apiproto.StatusProto(e.State),
 		Queue: e.Queue, Type: e.Type, Key: e.Key}
 	for i := range e.Reasons {
-		out.Reasons = append(out.Reasons, convert.ReasonProto(&e.Reasons[i], e.Queue))
+		out.Reasons = append(out.Reasons, apiproto.ReasonProto(&e.Reasons[i], e.Queue))
 	}
 	return out, nil
 }
@@ -54,8 +54,8 @@ func (g *operatorService) ExplainQueue(ctx context.Context, r *pawlv1.ExplainQue
 			return nil, err
 		}
 	}
-	out := convert.ExplainedQueue(q, parts.Value)
-	out.Missing = convert.MissingProto(parts.Missing)
+	out := apiproto.ExplainedQueue(q, parts.Value)
+	out.Missing = apiproto.MissingProto(parts.Missing)
 	out.Partial = out.Partial || len(parts.Missing) > 0
 	return out, nil
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/gateway/listen"
 	"github.com/pawlq/pawl/internal/gateway/watch/watchtest"
@@ -522,7 +522,7 @@ func (f *fake) Tasks(_ context.Context, shard uint32, _ string, filter broker.Fi
 			return p, f.stamp(shard), nil
 		}
 		p.Rows++
-		p.Next = convert.PlaceOf(v, fanout.ListsDead(filter))
+		p.Next = apiproto.PlaceOf(v, fanout.ListsDead(filter))
 		if (filter.Queue == "" || filter.Queue == v.Queue) && (filter.Type == "" || filter.Type == v.Type) &&
 			(len(filter.States) == 0 || slices.Contains(filter.States, v.Exec.State)) {
 			p.Tasks = append(p.Tasks, v)

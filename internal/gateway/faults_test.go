@@ -24,8 +24,8 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -534,7 +534,7 @@ func TestRegistryMatchesCalls(t *testing.T) {
 				t.Fatal(got, err)
 			}
 			call := func(i int, v broker.Verb) broker.Settle {
-				h, err := convert.HoldOf("default", got.Tasks[i].TaskId, got.Tasks[i].ClaimToken)
+				h, err := apiproto.HoldOf("default", got.Tasks[i].TaskId, got.Tasks[i].ClaimToken)
 				if err != nil {
 					t.Fatal(err)
 				}

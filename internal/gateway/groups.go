@@ -10,8 +10,8 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/contract"
 	"github.com/pawlq/pawl/internal/gateway/access"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/gateway/tasktrace"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
@@ -40,7 +40,7 @@ func (g *groupService) CreateGroup(ctx context.Context, r *pawlv1.CreateGroupReq
 	spans := g.spans.Enqueue(ctx, r.GetTasks()...)
 	defer func() { spans.End(answer.GetTasks(), err) }()
 	tasktrace.JoinCall(ctx, r.GetOnComplete(), r.GetOnSuccess(), r.GetOnDeath())
-	group, err := convert.GroupOf(r, g.limits)
+	group, err := apiproto.GroupOf(r, g.limits)
 	if err != nil {
 		return nil, err
 	}
@@ -56,14 +56,14 @@ func (g *groupService) CreateGroup(ctx context.Context, r *pawlv1.CreateGroupReq
 	if err != nil {
 		return nil, err
 	}
-	out := &pawlv1.CreateGroupResponse{Group: convert.GroupProto(made.Group), Tasks: newResults(len(made.Tasks)), Duplicate: made.Duplicate}
+	out := &pawlv1.CreateGroupResponse{Group: apiproto.GroupProto(made.Group), Tasks: newResults(len(made.Tasks)), Duplicate: made.Duplicate}
 	for i := range made.Tasks {
 		switch j := &made.Tasks[i]; {
 		case j.Err != nil:
 			out.Tasks[i].Error = g.Item(j.Err)
 		case j.Message == nil:
-			out.Tasks[i].Task = &pawlv1.Enqueued{CreatedAt: convert.TimeProto(j.CreatedAt)}
-			convert.EnqueuedProto(out.Tasks[i].Task, &j.Accepted)
+			out.Tasks[i].Task = &pawlv1.Enqueued{CreatedAt: apiproto.TimeProto(j.CreatedAt)}
+			apiproto.EnqueuedProto(out.Tasks[i].Task, &j.Accepted)
 		}
 	}
 	return out, nil
@@ -92,14 +92,14 @@ func (g *groupService) AddGroupTasks(ctx context.Context, r *pawlv1.AddGroupTask
 	err error) {
 	spans := g.spans.Enqueue(ctx, r.GetTasks()...)
 	defer func() { spans.End(answer.GetResults(), err) }()
-	id, err := convert.IDOf("group_id", r.GetGroupId())
+	id, err := apiproto.IDOf("group_id", r.GetGroupId())
 	if err != nil {
 		return nil, err
 	}
 	if len(r.GetTasks()) == 0 {
 		return nil, task.Invalid("tasks", "is required, with 1 to %d tasks", g.limits.Batch)
 	}
-	tasks, err := convert.MembersOf(r.GetTasks(), g.limits)
+	tasks, err := apiproto.MembersOf(r.GetTasks(), g.limits)
 	if err == nil {
 		err = task.CheckMembers(tasks, g.limits)
 	}
@@ -123,8 +123,8 @@ func (g *groupService) AddGroupTasks(ctx context.Context, r *pawlv1.AddGroupTask
 			out.Results[i].Error = g.Item(got[i].Err)
 			continue
 		}
-		out.Results[i].Task = &pawlv1.Enqueued{CreatedAt: convert.TimeProto(got[i].CreatedAt)}
-		convert.EnqueuedProto(out.Results[i].Task, &got[i].Accepted)
+		out.Results[i].Task = &pawlv1.Enqueued{CreatedAt: apiproto.TimeProto(got[i].CreatedAt)}
+		apiproto.EnqueuedProto(out.Results[i].Task, &got[i].Accepted)
 	}
 	return out, nil
 }
@@ -138,7 +138,7 @@ func (g *groupService) GetGroup(ctx context.Context, r *pawlv1.GetGroupRequest) 
 // grouped runs a call on a group that returns its state.
 func (g *groupService) grouped(ctx context.Context, groupID string, v *verb.Verb[broker.OnGroup, broker.Shown[*broker.GroupView]]) (
 	*pawlv1.Group, error) {
-	id, err := convert.IDOf("group_id", groupID)
+	id, err := apiproto.IDOf("group_id", groupID)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (g *groupService) grouped(ctx context.Context, groupID string, v *verb.Verb
 	if err != nil {
 		return nil, err
 	}
-	return convert.GroupProto(out.View), nil
+	return apiproto.GroupProto(out.View), nil
 }
 
 // CloseGroup closes an open group, which is then complete once its members have ended.
@@ -161,7 +161,7 @@ func (g *groupService) CancelGroup(ctx context.Context, r *pawlv1.CancelGroupReq
 	if err != nil {
 		return nil, err
 	}
-	id, err := convert.IDOf("group_id", r.GetGroupId())
+	id, err := apiproto.IDOf("group_id", r.GetGroupId())
 	if err != nil {
 		return nil, err
 	}
@@ -170,14 +170,14 @@ func (g *groupService) CancelGroup(ctx context.Context, r *pawlv1.CancelGroupReq
 	if err != nil {
 		return nil, err
 	}
-	p := convert.GroupProto(out.View)
+	p := apiproto.GroupProto(out.View)
 	g.log.Info("group cancelled", "group_id", r.GetGroupId(), "name", p.GetName(), "members", p.GetCounts().GetMembers(), "by", by)
 	return &pawlv1.CancelGroupResponse{Group: p}, nil
 }
 
 // ListGroups returns a page of groups, newest first.
 func (g *groupService) ListGroups(ctx context.Context, r *pawlv1.ListGroupsRequest) (*pawlv1.ListGroupsResponse, error) {
-	n, before, err := convert.PageByID(r, convert.GroupCursor)
+	n, before, err := apiproto.PageByID(r, apiproto.GroupCursor)
 	if err != nil {
 		return nil, err
 	}
@@ -186,23 +186,23 @@ func (g *groupService) ListGroups(ctx context.Context, r *pawlv1.ListGroupsReque
 		return nil, err
 	}
 	page := list.Page
-	out := &pawlv1.ListGroupsResponse{Missing: convert.MissingProto(list.Missing)}
+	out := &pawlv1.ListGroupsResponse{Missing: apiproto.MissingProto(list.Missing)}
 	for _, v := range page.Groups {
-		out.Items = append(out.Items, convert.GroupProto(v))
+		out.Items = append(out.Items, apiproto.GroupProto(v))
 	}
 	if n := len(page.Groups); page.More && n > 0 {
-		out.NextCursor = convert.EncodeCursor(convert.GroupCursor, page.Groups[n-1].ID[:])
+		out.NextCursor = apiproto.EncodeCursor(apiproto.GroupCursor, page.Groups[n-1].ID[:])
 	}
 	return out, nil
 }
 
 // ListGroupMembers returns a page of the members of a group.
 func (g *groupService) ListGroupMembers(ctx context.Context, r *pawlv1.ListGroupMembersRequest) (*pawlv1.ListGroupMembersResponse, error) {
-	id, err := convert.IDOf("group_id", r.GetGroupId())
+	id, err := apiproto.IDOf("group_id", r.GetGroupId())
 	if err != nil {
 		return nil, err
 	}
-	n, after, err := convert.PageByID(r, convert.MemberCursor)
+	n, after, err := apiproto.PageByID(r, apiproto.MemberCursor)
 	if err != nil {
 		return nil, err
 	}
@@ -214,15 +214,15 @@ func (g *groupService) ListGroupMembers(ctx context.Context, r *pawlv1.ListGroup
 	page := list.Members
 	out, size := &pawlv1.ListGroupMembersResponse{}, 0
 	for i := range page.Members {
-		p := convert.MemberProto(&page.Members[i])
-		if size += proto.Size(p); size > convert.MaxPageBytes && i > 0 {
+		p := apiproto.MemberProto(&page.Members[i])
+		if size += proto.Size(p); size > apiproto.MaxPageBytes && i > 0 {
 			page.Members, page.More = page.Members[:i], true
 			break
 		}
 		out.Items = append(out.Items, p)
 	}
 	if n := len(page.Members); page.More && n > 0 {
-		out.NextCursor = convert.EncodeCursor(convert.MemberCursor, page.Members[n-1].Ref[:])
+		out.NextCursor = apiproto.EncodeCursor(apiproto.MemberCursor, page.Members[n-1].Ref[:])
 	}
 	return out, nil
 }

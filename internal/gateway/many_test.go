@@ -18,8 +18,8 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/system/queues"
 	"github.com/pawlq/pawl/internal/task"
@@ -709,8 +709,8 @@ func TestBatchHasCreationTimes(t *testing.T) {
 	results := newResults(len(got))
 	newGateway(newFake()).services.producer.answerTasks(results, &shardTasks{index: []int{0, 1, 2, 3}}, got)
 	for i := range got {
-		if at := results[i].GetTask().GetCreatedAt(); !proto.Equal(at, convert.TimeProto(got[i].CreatedAt)) {
-			t.Errorf("creation time of task %d = %v, want %v", i, at, convert.TimeProto(got[i].CreatedAt))
+		if at := results[i].GetTask().GetCreatedAt(); !proto.Equal(at, apiproto.TimeProto(got[i].CreatedAt)) {
+			t.Errorf("creation time of task %d = %v, want %v", i, at, apiproto.TimeProto(got[i].CreatedAt))
 		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -22,7 +22,7 @@ func (g *workerService) BeginOnce(ctx context.Context, r *pawlv1.BeginOnceReques
 	if err != nil {
 		return nil, err
 	}
-	out := &pawlv1.BeginOnceResponse{State: convert.OnceStateProto(a.State), Result: a.Result, KeptUntil: convert.TimeProto(a.Until)}
+	out := &pawlv1.BeginOnceResponse{State: apiproto.OnceStateProto(a.State), Result: a.Result, KeptUntil: apiproto.TimeProto(a.Until)}
 	if a.State == broker.OnceHeld {
 		out.Holder = &pawlv1.OnceHolder{TaskId: a.Holder.ID.String(), Worker: a.Holder.Worker,
 			Fence: int64(a.Holder.Fence)} // #nosec G115 -- below 1<<53
@@ -37,18 +37,18 @@ func (g *workerService) FinishOnce(ctx context.Context, r *pawlv1.FinishOnceRequ
 	if err != nil {
 		return nil, err
 	}
-	if c.TTL, err = convert.OnceTTL(r.GetTtl()); err != nil {
+	if c.TTL, err = apiproto.OnceTTL(r.GetTtl()); err != nil {
 		return nil, err
 	}
 	c.Result = r.GetResult()
-	if err := convert.CheckOnceResult(c.Result, g.limits); err != nil {
+	if err := apiproto.CheckOnceResult(c.Result, g.limits); err != nil {
 		return nil, err
 	}
 	a, err := g.once(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	return &pawlv1.FinishOnceResponse{KeptUntil: convert.TimeProto(a.Until)}, nil
+	return &pawlv1.FinishOnceResponse{KeptUntil: apiproto.TimeProto(a.Until)}, nil
 }
 
 // AbandonOnce lets another attempt try.
@@ -61,7 +61,7 @@ func (g *workerService) AbandonOnce(ctx context.Context, r *pawlv1.AbandonOnceRe
 	if err != nil {
 		return nil, err
 	}
-	return &pawlv1.AbandonOnceResponse{State: convert.OnceStateProto(a.State)}, nil
+	return &pawlv1.AbandonOnceResponse{State: apiproto.OnceStateProto(a.State)}, nil
 }
 
 // onceOf decodes what the requests have in common.
@@ -71,7 +71,7 @@ func (g *workerService) onceOf(ctx context.Context, verb broker.OnceVerb, r inte
 	GetKey() string
 }) (c broker.OnceCall, err error) {
 	c = broker.OnceCall{Verb: verb, Key: r.GetKey()}
-	if c.Hold, err = convert.HoldOf(callinfo.Namespace(ctx), r.GetTaskId(), r.GetClaimToken()); err != nil {
+	if c.Hold, err = apiproto.HoldOf(callinfo.Namespace(ctx), r.GetTaskId(), r.GetClaimToken()); err != nil {
 		return c, err
 	}
 	if c.Key == "" {

@@ -10,8 +10,8 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -36,7 +36,7 @@ const sampleSize = 10
 
 // StartOperation starts an operation or, in a dry run, returns what it would affect.
 func (g *operationService) StartOperation(ctx context.Context, r *pawlv1.StartOperationRequest) (*pawlv1.StartOperationResponse, error) {
-	spec, err := convert.OperationOf(r.GetSpec(), g.limits)
+	spec, err := apiproto.OperationOf(r.GetSpec(), g.limits)
 	for _, queue := range []string{spec.Filter.Queue, spec.ToQueue} {
 		if err == nil && queue != "" {
 			err = callinfo.MayUse(ctx, queue)
@@ -51,7 +51,7 @@ func (g *operationService) StartOperation(ctx context.Context, r *pawlv1.StartOp
 	if r.GetDryRun() {
 		return g.preview(ctx, spec.Filter)
 	}
-	if spec.Request, err = convert.RequestIDOf(r.GetRequestId()); err != nil {
+	if spec.Request, err = apiproto.RequestIDOf(r.GetRequestId()); err != nil {
 		return nil, err
 	}
 	p, err := g.operation(ctx, "started", func(ns string) (broker.OperationView, broker.Stamp, error) {
@@ -68,7 +68,7 @@ func (g *operationService) preview(ctx context.Context, f broker.Filter) (*pawlv
 	}
 	n := out.Matches
 	p := &pawlv1.OperationPreview{Matched: n.Count, IsLowerBound: n.Next != nil || len(out.Missing) > 0}
-	p.Sample, _ = convert.TasksProto(n.Sample, false)
+	p.Sample, _ = apiproto.TasksProto(n.Sample, false)
 	return &pawlv1.StartOperationResponse{Preview: p}, nil
 }
 
@@ -84,16 +84,16 @@ func (g *operationService) operation(ctx context.Context, done string, run func(
 		g.log.Info("operation "+done, "operation_id", v.ID.String(), "action", string(v.Spec.Action), "state", v.State.String(), "by",
 			v.Spec.By)
 	}
-	return convert.OperationProto(v.Operation, v.WaitsFor), nil
+	return apiproto.OperationProto(v.Operation, v.WaitsFor), nil
 }
 
 // GetOperation returns an operation, waiting until it no longer runs if asked to.
 func (g *operationService) GetOperation(ctx context.Context, r *pawlv1.GetOperationRequest) (*pawlv1.GetOperationResponse, error) {
-	id, err := convert.IDOf("operation_id", r.GetOperationId())
+	id, err := apiproto.IDOf("operation_id", r.GetOperationId())
 	if err != nil {
 		return nil, err
 	}
-	wait, err := convert.WaitOf(r.GetWait())
+	wait, err := apiproto.WaitOf(r.GetWait())
 	if err != nil {
 		return nil, err
 	}
@@ -125,14 +125,14 @@ func (g *operationService) outcomes(ctx context.Context, id task.ID, spec *pawlv
 	n := counted.Matches
 	out := &pawlv1.CurrentStates{IsLowerBound: n.Next != nil || len(counted.Missing) > 0}
 	for _, s := range slices.Sorted(maps.Keys(n.States)) {
-		out.States = append(out.States, &pawlv1.StateCount{State: convert.StateProto(s), Count: n.States[s]})
+		out.States = append(out.States, &pawlv1.StateCount{State: apiproto.StateProto(s), Count: n.States[s]})
 	}
 	return out, nil
 }
 
 // ListOperations returns a page of operations, newest first.
 func (g *operationService) ListOperations(ctx context.Context, r *pawlv1.ListOperationsRequest) (*pawlv1.ListOperationsResponse, error) {
-	n, below, err := convert.PageByID(r, convert.OperationCursor)
+	n, below, err := apiproto.PageByID(r, apiproto.OperationCursor)
 	if err != nil {
 		return nil, err
 	}
@@ -143,10 +143,10 @@ func (g *operationService) ListOperations(ctx context.Context, r *pawlv1.ListOpe
 	page := list.Page
 	out := &pawlv1.ListOperationsResponse{Items: make([]*pawlv1.Operation, len(page.Operations))}
 	for i, o := range page.Operations {
-		out.Items[i] = convert.OperationProto(o, "")
+		out.Items[i] = apiproto.OperationProto(o, "")
 	}
 	if page.More {
-		out.NextCursor = convert.EncodeCursor(convert.OperationCursor, page.Operations[n-1].ID[:])
+		out.NextCursor = apiproto.EncodeCursor(apiproto.OperationCursor, page.Operations[n-1].ID[:])
 	}
 	return out, nil
 }
@@ -180,7 +180,7 @@ const stopTime = 2 * time.Second
 
 func (g *operationService) steerOperation(ctx context.Context, r steering, done string, v *verb.Verb[broker.OperationOrder,
 	broker.Shown[broker.OperationView]]) (*pawlv1.Operation, error) {
-	id, err := convert.IDOf("operation_id", r.GetOperationId())
+	id, err := apiproto.IDOf("operation_id", r.GetOperationId())
 	if err != nil {
 		return nil, err
 	}

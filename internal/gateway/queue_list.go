@@ -9,8 +9,8 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/gateway/statistics"
 	"github.com/pawlq/pawl/internal/stats"
@@ -33,7 +33,7 @@ type queueList struct {
 func queueListOf(ctx context.Context, r *pawlv1.ListQueuesRequest, l task.Limits) (q queueList, err error) {
 	q = queueList{ns: callinfo.Namespace(ctx), pattern: r.GetPattern()}
 	var after []byte
-	if q.limit, after, err = convert.PageOf(r, convert.QueueCursor); err != nil {
+	if q.limit, after, err = apiproto.PageOf(r, apiproto.QueueCursor); err != nil {
 		return q, err
 	}
 	q.after = string(after)
@@ -73,7 +73,7 @@ func (g *operatorService) ListQueues(ctx context.Context, r *pawlv1.ListQueuesRe
 	if err != nil {
 		return nil, err
 	}
-	out := &pawlv1.ListQueuesResponse{NextCursor: convert.NextCursor(convert.QueueCursor, next)}
+	out := &pawlv1.ListQueuesResponse{NextCursor: apiproto.NextCursor(apiproto.QueueCursor, next)}
 	states, err := g.States(ctx, page.Value...)
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (g *operatorService) ListQueues(ctx context.Context, r *pawlv1.ListQueuesRe
 		out.Items, page.Missing = append(out.Items, fanout.QueueProto(page.Value[i], of)), append(page.Missing, of.Missing...)
 	}
 	lacking, err := g.SetLately(ctx, q.series, out.Items...)
-	out.Missing = convert.MissingProto(verb.JoinMissing(page.Missing, lacking))
+	out.Missing = apiproto.MissingProto(verb.JoinMissing(page.Missing, lacking))
 	return out, err
 }
 

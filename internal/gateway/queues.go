@@ -8,8 +8,8 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/gateway/statistics"
 	"github.com/pawlq/pawl/internal/parallel"
@@ -54,7 +54,7 @@ func (g *operatorService) GetQueue(ctx context.Context, r *pawlv1.GetQueueReques
 
 // PutQueue replaces the settings of a queue, creating it if necessary.
 func (g *operatorService) PutQueue(ctx context.Context, r *pawlv1.PutQueueRequest) (*pawlv1.PutQueueResponse, error) {
-	settings, err := convert.SettingsOf(r.GetSettings())
+	settings, err := apiproto.SettingsOf(r.GetSettings())
 	if err != nil {
 		return nil, contract.FieldOf("settings", err)
 	}
@@ -216,7 +216,7 @@ func (g *operatorService) DiscardTask(ctx context.Context, r *pawlv1.DiscardTask
 
 // GetServer describes the node that answers.
 func (g *operatorService) GetServer(ctx context.Context, _ *pawlv1.GetServerRequest) (*pawlv1.GetServerResponse, error) {
-	out := &pawlv1.GetServerResponse{Version: g.version, ClusterId: g.clusterID, Node: g.node, Now: convert.WallProto(time.Now())}
+	out := &pawlv1.GetServerResponse{Version: g.version, ClusterId: g.clusterID, Node: g.node, Now: apiproto.WallProto(time.Now())}
 	shards := g.cluster.Shards()
 	out.Shards = make([]*pawlv1.ShardInfo, len(shards))
 	errs := parallel.Each(len(shards), func(i int) error {

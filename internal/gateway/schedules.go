@@ -7,8 +7,8 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -36,7 +36,7 @@ type scheduleService struct {
 
 // ListSchedules returns a page of schedules by name.
 func (g *scheduleService) ListSchedules(ctx context.Context, r *pawlv1.ListSchedulesRequest) (*pawlv1.ListSchedulesResponse, error) {
-	n, after, err := convert.PageOf(r, convert.ScheduleCursor)
+	n, after, err := apiproto.PageOf(r, apiproto.ScheduleCursor)
 	if err != nil {
 		return nil, err
 	}
@@ -46,12 +46,12 @@ func (g *scheduleService) ListSchedules(ctx context.Context, r *pawlv1.ListSched
 		return nil, err
 	}
 	page := list.Page
-	out := &pawlv1.ListSchedulesResponse{Missing: convert.MissingProto(list.Missing), Items: make([]*pawlv1.Schedule, len(page.Schedules))}
+	out := &pawlv1.ListSchedulesResponse{Missing: apiproto.MissingProto(list.Missing), Items: make([]*pawlv1.Schedule, len(page.Schedules))}
 	for i, v := range page.Schedules {
-		out.Items[i] = convert.ScheduleProto(v)
+		out.Items[i] = apiproto.ScheduleProto(v)
 	}
 	if page.More {
-		out.NextCursor = convert.EncodeCursor(convert.ScheduleCursor, []byte(page.Schedules[len(page.Schedules)-1].Name))
+		out.NextCursor = apiproto.EncodeCursor(apiproto.ScheduleCursor, []byte(page.Schedules[len(page.Schedules)-1].Name))
 	}
 	return out, nil
 }
@@ -74,12 +74,12 @@ func (g *scheduleService) scheduled(ctx context.Context, name string, run func(o
 	if err != nil {
 		return nil, err
 	}
-	return convert.ScheduleProto(out.View), nil
+	return apiproto.ScheduleProto(out.View), nil
 }
 
 // PutSchedule creates or replaces a schedule.
 func (g *scheduleService) PutSchedule(ctx context.Context, r *pawlv1.PutScheduleRequest) (*pawlv1.PutScheduleResponse, error) {
-	s, err := convert.ScheduleOf(r.GetSpec(), g.limits)
+	s, err := apiproto.ScheduleOf(r.GetSpec(), g.limits)
 	if err == nil {
 		err = callinfo.MayEnqueue(ctx, &s.Task)
 	}
@@ -96,9 +96,9 @@ func (g *scheduleService) PutSchedule(ctx context.Context, r *pawlv1.PutSchedule
 	if err != nil {
 		return nil, err
 	}
-	out := &pawlv1.PutScheduleResponse{Change: string(done.Change), Schedule: convert.ScheduleProto(done.After)}
+	out := &pawlv1.PutScheduleResponse{Change: string(done.Change), Schedule: apiproto.ScheduleProto(done.After)}
 	if done.Before != nil {
-		out.Before = convert.ScheduleProto(done.Before)
+		out.Before = apiproto.ScheduleProto(done.Before)
 	}
 	if !r.GetDryRun() && done.Change != broker.ScheduleUnchanged {
 		g.log.Info("schedule "+out.GetChange(), "schedule", s.Name, "queue", s.Task.Queue, "type", s.Task.Type, "by", by)
@@ -160,7 +160,7 @@ func (g *scheduleService) TriggerSchedule(ctx context.Context, r *pawlv1.Trigger
 	if err := task.CheckSchedule("name", r.GetName(), g.limits); err != nil {
 		return nil, err
 	}
-	request, err := convert.RequestIDOf(r.GetRequestId())
+	request, err := apiproto.RequestIDOf(r.GetRequestId())
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +174,7 @@ func (g *scheduleService) TriggerSchedule(ctx context.Context, r *pawlv1.Trigger
 		return nil, err
 	}
 	g.log.Info("schedule triggered", "schedule", r.GetName(), "task_id", a.ID.String(), "by", by)
-	return &pawlv1.TriggerScheduleResponse{TaskId: a.ID.String(), State: convert.StateProto(a.State), Status: convert.StatusProto(a.State)},
+	return &pawlv1.TriggerScheduleResponse{TaskId: a.ID.String(), State: apiproto.StateProto(a.State), Status: apiproto.StatusProto(a.State)},
 		nil
 }
 
@@ -184,14 +184,14 @@ func (g *scheduleService) ListScheduleHistory(ctx context.Context,
 	if err := task.CheckSchedule("name", r.GetName(), g.limits); err != nil {
 		return nil, err
 	}
-	n, at, err := convert.PageOf(r, convert.TickCursor)
+	n, at, err := apiproto.PageOf(r, apiproto.TickCursor)
 	if err != nil {
 		return nil, err
 	}
 	var below uint64
 	if at != nil {
 		if len(at) != 8 {
-			return nil, convert.BadCursor(r.GetCursor())
+			return nil, apiproto.BadCursor(r.GetCursor())
 		}
 		below = binary.BigEndian.Uint64(at)
 	}
@@ -204,10 +204,10 @@ func (g *scheduleService) ListScheduleHistory(ctx context.Context,
 	out := &pawlv1.ListScheduleHistoryResponse{}
 	if len(entries) > n {
 		entries = entries[:n]
-		out.NextCursor = convert.EncodeCursor(convert.TickCursor, binary.BigEndian.AppendUint64(nil, entries[n-1].Seq))
+		out.NextCursor = apiproto.EncodeCursor(apiproto.TickCursor, binary.BigEndian.AppendUint64(nil, entries[n-1].Seq))
 	}
 	for _, e := range entries {
-		out.Items = append(out.Items, convert.TickProto(e))
+		out.Items = append(out.Items, apiproto.TickProto(e))
 	}
 	return out, nil
 }

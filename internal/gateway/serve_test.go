@@ -29,8 +29,8 @@ import (
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/auth/bearer"
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/rest"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -289,7 +289,7 @@ func TestRefusalsAsCodes(t *testing.T) {
 		detail := st.Details()[0].(*pawlv1.Error)
 		e := g.Refusal(c.err)
 		if detail.Code != string(e.Code) || detail.Reason != e.Reason || detail.Holder != e.Holder || detail.Field != e.Field ||
-			detail.State != convert.StateProto(e.State) || detail.RetryAfter.AsDuration() != e.RetryAfter {
+			detail.State != apiproto.StateProto(e.State) || detail.RetryAfter.AsDuration() != e.RetryAfter {
 			t.Errorf("%v: error detail = %v", c.err, detail)
 		}
 		if retry := c.grpc == codes.Unavailable || c.grpc == codes.ResourceExhausted; retry != (e.RetryAfter > 0) {

@@ -8,15 +8,15 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 // Ack completes a task successfully.
 func (g *workerService) Ack(ctx context.Context, r *pawlv1.AckRequest) (*pawlv1.AckResponse, error) {
-	call, err := convert.AckOf(callinfo.Namespace(ctx), r, g.limits)
+	call, err := apiproto.AckOf(callinfo.Namespace(ctx), r, g.limits)
 	if err != nil {
 		return nil, err
 	}
@@ -24,12 +24,12 @@ func (g *workerService) Ack(ctx context.Context, r *pawlv1.AckRequest) (*pawlv1.
 	if err != nil {
 		return nil, err
 	}
-	return &pawlv1.AckResponse{TaskId: call.Hold.ID.String(), Status: convert.StatusProto(s.State), State: convert.StateProto(s.State)}, nil
+	return &pawlv1.AckResponse{TaskId: call.Hold.ID.String(), Status: apiproto.StatusProto(s.State), State: apiproto.StateProto(s.State)}, nil
 }
 
 // Fail ends an attempt as failed.
 func (g *workerService) Fail(ctx context.Context, r *pawlv1.FailRequest) (*pawlv1.FailResponse, error) {
-	call, err := convert.FailOf(callinfo.Namespace(ctx), r, g.limits)
+	call, err := apiproto.FailOf(callinfo.Namespace(ctx), r, g.limits)
 	if err != nil {
 		return nil, err
 	}
@@ -37,13 +37,13 @@ func (g *workerService) Fail(ctx context.Context, r *pawlv1.FailRequest) (*pawlv
 	if err != nil {
 		return nil, err
 	}
-	return &pawlv1.FailResponse{TaskId: call.Hold.ID.String(), Status: convert.StatusProto(s.State), State: convert.StateProto(s.State),
-		NextRunAt: convert.TimeProto(s.NextRunAt)}, nil
+	return &pawlv1.FailResponse{TaskId: call.Hold.ID.String(), Status: apiproto.StatusProto(s.State), State: apiproto.StateProto(s.State),
+		NextRunAt: apiproto.TimeProto(s.NextRunAt)}, nil
 }
 
 // Extend extends a lease.
 func (g *workerService) Extend(ctx context.Context, r *pawlv1.ExtendRequest) (*pawlv1.ExtendResponse, error) {
-	call, err := convert.ExtendOf(callinfo.Namespace(ctx), r)
+	call, err := apiproto.ExtendOf(callinfo.Namespace(ctx), r)
 	if err != nil {
 		return nil, err
 	}
@@ -51,12 +51,12 @@ func (g *workerService) Extend(ctx context.Context, r *pawlv1.ExtendRequest) (*p
 	if err != nil {
 		return nil, err
 	}
-	return &pawlv1.ExtendResponse{TaskId: call.Hold.ID.String(), LeaseExpiresAt: convert.TimeProto(s.LeaseUntil)}, nil
+	return &pawlv1.ExtendResponse{TaskId: call.Hold.ID.String(), LeaseExpiresAt: apiproto.TimeProto(s.LeaseUntil)}, nil
 }
 
 // Release gives a task back.
 func (g *workerService) Release(ctx context.Context, r *pawlv1.ReleaseRequest) (*pawlv1.ReleaseResponse, error) {
-	call, err := convert.ReleaseOf(callinfo.Namespace(ctx), r)
+	call, err := apiproto.ReleaseOf(callinfo.Namespace(ctx), r)
 	if err != nil {
 		return nil, err
 	}
@@ -64,8 +64,8 @@ func (g *workerService) Release(ctx context.Context, r *pawlv1.ReleaseRequest) (
 	if err != nil {
 		return nil, err
 	}
-	return &pawlv1.ReleaseResponse{TaskId: call.Hold.ID.String(), Status: convert.StatusProto(s.State), State: convert.StateProto(s.State),
-		NextRunAt: convert.TimeProto(s.NextRunAt)}, nil
+	return &pawlv1.ReleaseResponse{TaskId: call.Hold.ID.String(), Status: apiproto.StatusProto(s.State), State: apiproto.StateProto(s.State),
+		NextRunAt: apiproto.TimeProto(s.NextRunAt)}, nil
 }
 
 // settleOne runs one verb; span is the name of its span if it ends the claim, otherwise "".
@@ -131,22 +131,22 @@ func (b *settleBatch) add(g *workerService, ns string, r *pawlv1.SettleRequest) 
 	out := &pawlv1.SettleResponse{}
 	// Extensions go first: one may carry the last checkpoint of a claim that the same request ends.
 	for _, i := range r.GetExtends() {
-		call, err := convert.ExtendOf(ns, i)
+		call, err := apiproto.ExtendOf(ns, i)
 		out.Extends = append(out.Extends, b.item(g, next(i.GetTaskId(), i.GetClaimToken()), call, err))
 	}
 	if n := len(r.GetAcks()); n > 0 {
 		out.Acks = make([]*pawlv1.Settled, 0, n)
 	}
 	for _, i := range r.GetAcks() {
-		call, err := convert.AckOf(ns, i, g.limits)
+		call, err := apiproto.AckOf(ns, i, g.limits)
 		out.Acks = append(out.Acks, b.item(g, next(i.GetTaskId(), i.GetClaimToken()), call, err))
 	}
 	for _, i := range r.GetFails() {
-		call, err := convert.FailOf(ns, i, g.limits)
+		call, err := apiproto.FailOf(ns, i, g.limits)
 		out.Fails = append(out.Fails, b.item(g, next(i.GetTaskId(), i.GetClaimToken()), call, err))
 	}
 	for _, i := range r.GetReleases() {
-		call, err := convert.ReleaseOf(ns, i)
+		call, err := apiproto.ReleaseOf(ns, i)
 		out.Releases = append(out.Releases, b.item(g, next(i.GetTaskId(), i.GetClaimToken()), call, err))
 	}
 	return out
@@ -176,7 +176,7 @@ func (b *settleBatch) run(ctx context.Context, g *workerService) {
 				p.answers[n].Error = g.Item(got[n].Err)
 				continue
 			}
-			convert.SettledProto(p.answers[n], p.calls[n].Verb, &got[n])
+			apiproto.SettledProto(p.answers[n], p.calls[n].Verb, &got[n])
 		}
 		return nil
 	})

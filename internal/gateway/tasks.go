@@ -10,8 +10,8 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/broker/tasklog"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/gateway/tasktrace"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
@@ -19,11 +19,11 @@ import (
 
 // GetTask returns a task, waiting for its end if asked to.
 func (g *producerService) GetTask(ctx context.Context, r *pawlv1.GetTaskRequest) (*pawlv1.GetTaskResponse, error) {
-	id, err := convert.IDOf("task_id", r.GetTaskId())
+	id, err := apiproto.IDOf("task_id", r.GetTaskId())
 	if err != nil {
 		return nil, err
 	}
-	wait, err := convert.WaitOf(r.GetWait())
+	wait, err := apiproto.WaitOf(r.GetWait())
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (g *producerService) GetTask(ctx context.Context, r *pawlv1.GetTaskRequest)
 	if err != nil {
 		return nil, err
 	}
-	return &pawlv1.GetTaskResponse{Task: convert.TaskProto(v, true)}, nil
+	return &pawlv1.GetTaskResponse{Task: apiproto.TaskProto(v, true)}, nil
 }
 
 // peek reads a task from any replica.
@@ -53,7 +53,7 @@ func (g *producerService) peek(ctx context.Context, id task.ID) (*pawlv1.GetTask
 	if err != nil {
 		return nil, err
 	}
-	return &pawlv1.GetTaskResponse{Task: convert.TaskProto(v, true), Age: durationpb.New(age)}, nil
+	return &pawlv1.GetTaskResponse{Task: apiproto.TaskProto(v, true), Age: durationpb.New(age)}, nil
 }
 
 // CancelTask cancels a task that has not ended.
@@ -80,11 +80,11 @@ func (g taskCommands) runOnTask(ctx context.Context, by task.Author, verb broker
 // operate runs a verb on one task, and logs it if a reason is given. The task must be in one of the states if there are any.
 func (g taskCommands) operate(ctx context.Context, verb broker.TaskVerb, done, taskID, reason string, in ...pawlv1.State) (*pawlv1.Task,
 	error) {
-	id, err := convert.IDOf("task_id", taskID)
+	id, err := apiproto.IDOf("task_id", taskID)
 	if err != nil {
 		return nil, err
 	}
-	states, err := convert.StatesOf("states", in)
+	states, err := apiproto.StatesOf("states", in)
 	if err != nil {
 		return nil, err
 	}
@@ -103,16 +103,16 @@ func (g taskCommands) operate(ctx context.Context, verb broker.TaskVerb, done, t
 	if by.Reason != "" {
 		g.log.Info(done, append(tasklog.OfView(v), "by", by)...)
 	}
-	return convert.TaskProto(v, true), nil
+	return apiproto.TaskProto(v, true), nil
 }
 
 // UpdateTask changes a waiting task.
 func (g *producerService) UpdateTask(ctx context.Context, r *pawlv1.UpdateTaskRequest) (*pawlv1.UpdateTaskResponse, error) {
-	id, err := convert.IDOf("task_id", r.GetTaskId())
+	id, err := apiproto.IDOf("task_id", r.GetTaskId())
 	if err != nil {
 		return nil, err
 	}
-	edit, err := convert.EditOf(r)
+	edit, err := apiproto.EditOf(r)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +127,7 @@ func (g *producerService) UpdateTask(ctx context.Context, r *pawlv1.UpdateTaskRe
 		if err != nil {
 			return nil, err
 		}
-		if err := convert.CheckData("payload", *edit.Payload, v.ContentType, g.limits); err != nil {
+		if err := apiproto.CheckData("payload", *edit.Payload, v.ContentType, g.limits); err != nil {
 			return nil, err
 		}
 	}
@@ -136,12 +136,12 @@ func (g *producerService) UpdateTask(ctx context.Context, r *pawlv1.UpdateTaskRe
 	if err != nil {
 		return nil, err
 	}
-	return &pawlv1.UpdateTaskResponse{Task: convert.TaskProto(out.View, true)}, nil
+	return &pawlv1.UpdateTaskResponse{Task: apiproto.TaskProto(out.View, true)}, nil
 }
 
 // ListTasks returns a page of tasks, newest first.
 func (g *producerService) ListTasks(ctx context.Context, r *pawlv1.ListTasksRequest) (*pawlv1.ListTasksResponse, error) {
-	f, err := convert.FilterOf(r.GetFilter(), g.limits)
+	f, err := apiproto.FilterOf(r.GetFilter(), g.limits)
 	if err != nil {
 		return nil, err
 	}

@@ -11,8 +11,8 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/gateway/send"
 	"github.com/pawlq/pawl/internal/gateway/tasktrace"
 	"github.com/pawlq/pawl/internal/parallel"
@@ -112,7 +112,7 @@ func helloOf(ns string, h *pawlv1.WorkHello, l task.Limits) (broker.ClaimCall, e
 			return broker.ClaimCall{}, err
 		}
 	}
-	return convert.ClaimOf(ns, &pawlv1.ClaimRequest{Queues: h.GetQueues(), Order: h.GetOrder(), Types: h.GetTypes(),
+	return apiproto.ClaimOf(ns, &pawlv1.ClaimRequest{Queues: h.GetQueues(), Order: h.GetOrder(), Types: h.GetTypes(),
 		MaxBytes: h.GetMaxBytes(), Lease: h.GetLease(), Worker: h.GetWorker()}, l)
 }
 
@@ -302,7 +302,7 @@ func (w *work) pushTo(slots, lacked int) (lacking int, err error) {
 		if err := w.deliver(got, room); !errors.Is(err, errNoRoom) {
 			return 0, err
 		}
-		_, lacking = convert.Fitting(got)
+		_, lacking = apiproto.Fitting(got)
 	}
 	return lacking, nil
 }
@@ -378,7 +378,7 @@ func (w *work) deliver(claimed []broker.Claimed, room *send.Answer) error {
 			return err
 		}
 	}
-	if _, size := convert.Fitting(claimed); send.Take(w.stream.Context(), size, room) != nil {
+	if _, size := apiproto.Fitting(claimed); send.Take(w.stream.Context(), size, room) != nil {
 		w.g.giveBack(claimed)
 		return errNoRoom
 	}
@@ -393,10 +393,10 @@ func (w *work) deliver(claimed []broker.Claimed, room *send.Answer) error {
 	}
 	w.g.spans.Held(&w.held, claimed)
 	for len(claimed) > 0 {
-		n, _ := convert.Fitting(claimed)
+		n, _ := apiproto.Fitting(claimed)
 		frame := &pawlv1.WorkResponse{Tasks: make([]*pawlv1.ClaimedTask, n)}
 		for i := range n {
-			frame.Tasks[i] = convert.ClaimedProto(&claimed[i])
+			frame.Tasks[i] = apiproto.ClaimedProto(&claimed[i])
 		}
 		if err := w.stream.Send(frame); err != nil {
 			w.g.giveBack(claimed)

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/registry"
 	"github.com/pawlq/pawl/internal/system/workers"
@@ -48,7 +48,7 @@ func (g *workerRegistryService) ListWorkers(ctx context.Context, r *pawlv1.ListW
 		q.Lost, q.OnlyLost = r.GetLost(), r.GetLost()
 	}
 	var err error
-	if q.Limit, err = convert.LimitOf(r.GetLimit()); err != nil {
+	if q.Limit, err = apiproto.LimitOf(r.GetLimit()); err != nil {
 		return nil, err
 	}
 	for _, f := range []struct{ field, value string }{{"queue", q.Queue}, {"type", q.Type}, {"node", r.GetNode()}} {
@@ -56,26 +56,26 @@ func (g *workerRegistryService) ListWorkers(ctx context.Context, r *pawlv1.ListW
 			return nil, err
 		}
 	}
-	at, err := convert.DecodeCursor(convert.WorkerCursor, r.GetCursor())
+	at, err := apiproto.DecodeCursor(apiproto.WorkerCursor, r.GetCursor())
 	if err != nil {
 		return nil, err
 	}
 	var ok bool
 	if q.After.Name, q.After.ID, ok = strings.Cut(string(at), "\x00"); at != nil && !ok {
-		return nil, convert.BadCursor(r.GetCursor())
+		return nil, apiproto.BadCursor(r.GetCursor())
 	}
 	found, err := g.workers.Workers(ctx, q, r.GetNode())
 	if err != nil {
 		return nil, err
 	}
 	list := found.Value
-	out := &pawlv1.ListWorkersResponse{Missing: convert.MissingProto(found.Missing), Items: make([]*pawlv1.Worker, len(list.Workers))}
+	out := &pawlv1.ListWorkersResponse{Missing: apiproto.MissingProto(found.Missing), Items: make([]*pawlv1.Worker, len(list.Workers))}
 	for i := range list.Workers {
 		out.Items[i] = workerProto(&list.Workers[i])
 	}
 	if n := len(list.Workers); list.More && n > 0 {
 		last := list.Workers[n-1].Place()
-		out.NextCursor = convert.EncodeCursor(convert.WorkerCursor, []byte(last.Name+"\x00"+last.ID))
+		out.NextCursor = apiproto.EncodeCursor(apiproto.WorkerCursor, []byte(last.Name+"\x00"+last.ID))
 	}
 	return out, nil
 }
@@ -119,7 +119,7 @@ func (g *workerRegistryService) QuietWorker(ctx context.Context, r *pawlv1.Quiet
 	}
 	span := workers.QuietFor
 	if r.GetFor() != nil {
-		if span, err = convert.SpanOf("for", r.GetFor()); err != nil {
+		if span, err = apiproto.SpanOf("for", r.GetFor()); err != nil {
 			return nil, err
 		}
 	}
@@ -187,23 +187,23 @@ func takesMore(info *registry.Info) error {
 }
 
 func workerProto(i *registry.Info) *pawlv1.Worker {
-	p := &pawlv1.Worker{WorkerId: i.ID, Worker: i.Name, Node: i.Node, Connected: i.Stream, Host: i.Host, Pid: convert.Int32Of(i.PID),
-		Version: i.Version, Address: i.Address, Types: i.Types, Slots: convert.Int32Of(i.Slots), Running: convert.Int32Of(i.RunningNow),
-		Draining: i.Draining, ConnectedAt: convert.WallProto(i.ConnectedAt), SeenAt: convert.WallProto(i.SeenAt),
-		ClaimedAt: convert.WallProto(i.ClaimedAt)}
+	p := &pawlv1.Worker{WorkerId: i.ID, Worker: i.Name, Node: i.Node, Connected: i.Stream, Host: i.Host, Pid: apiproto.Int32Of(i.PID),
+		Version: i.Version, Address: i.Address, Types: i.Types, Slots: apiproto.Int32Of(i.Slots), Running: apiproto.Int32Of(i.RunningNow),
+		Draining: i.Draining, ConnectedAt: apiproto.WallProto(i.ConnectedAt), SeenAt: apiproto.WallProto(i.SeenAt),
+		ClaimedAt: apiproto.WallProto(i.ClaimedAt)}
 	for _, q := range i.Queues {
-		p.Queues = append(p.Queues, &pawlv1.QueueShare{Queue: q.Queue, Weight: convert.Int32Of(q.Weight)})
+		p.Queues = append(p.Queues, &pawlv1.QueueShare{Queue: q.Queue, Weight: apiproto.Int32Of(q.Weight)})
 	}
 	for j := range i.Running {
 		run := &i.Running[j]
 		p.Tasks = append(p.Tasks, &pawlv1.RunningTask{TaskId: run.Task.String(), Type: run.Type, Queue: run.Queue,
-			Attempt: convert.Int32Of(run.Attempt), Since: convert.WallProto(run.Since), LeaseExpiresAt: convert.WallProto(run.LeaseUntil)})
+			Attempt: apiproto.Int32Of(run.Attempt), Since: apiproto.WallProto(run.Since), LeaseExpiresAt: apiproto.WallProto(run.LeaseUntil)})
 	}
 	if i.Lost != nil {
-		p.LostAt, p.LostReason = convert.WallProto(i.Lost.At), i.Lost.Reason
+		p.LostAt, p.LostReason = apiproto.WallProto(i.Lost.At), i.Lost.Reason
 	}
 	if q := i.Quiet; q != nil {
-		p.Quiet = &pawlv1.QuietWord{Reason: q.Reason, By: q.By, At: convert.WallProto(q.At), Until: convert.WallProto(q.Until)}
+		p.Quiet = &pawlv1.QuietWord{Reason: q.Reason, By: q.By, At: apiproto.WallProto(q.At), Until: apiproto.WallProto(q.Until)}
 	}
 	return p
 }

@@ -14,7 +14,7 @@ import (
 const deploy = "../../deploy/"
 
 // relayMetrics is the file with the metrics of "pawl-outbox relay".
-const relayMetrics = "../../cmd/internal/outbox/metrics.go"
+const relayMetrics = "../../cmd/internal/relay/metrics.go"
 
 // ofPage returns the names on the page, including those of parts of histograms, and those of a relay's page.
 func ofPage(t *testing.T) map[string]bool {

@@ -6,8 +6,8 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -28,7 +28,7 @@ type AuditService struct {
 
 // ListAudit returns a page of the audit log, newest first.
 func (g *AuditService) ListAudit(ctx context.Context, r *pawlv1.ListAuditRequest) (*pawlv1.ListAuditResponse, error) {
-	n, err := convert.LimitOf(r.GetLimit())
+	n, err := apiproto.LimitOf(r.GetLimit())
 	if err != nil {
 		return nil, err
 	}
@@ -52,26 +52,26 @@ func (g *AuditService) ListAudit(ctx context.Context, r *pawlv1.ListAuditRequest
 		return nil, err
 	}
 	list := found.Value
-	out := &pawlv1.ListAuditResponse{Missing: convert.MissingProto(found.Missing), Items: make([]*pawlv1.AuditEntry, len(list.Records))}
+	out := &pawlv1.ListAuditResponse{Missing: apiproto.MissingProto(found.Missing), Items: make([]*pawlv1.AuditEntry, len(list.Records))}
 	for i := range list.Records {
 		out.Items[i] = auditProto(&list.Records[i])
 	}
 	if p := list.More; p != nil {
 		at := binary.BigEndian.AppendUint64(nil, uint64(p.At))
 		at = binary.BigEndian.AppendUint32(at, p.Shard)
-		out.NextCursor = convert.EncodeCursor(convert.AuditCursor, binary.BigEndian.AppendUint64(at, p.Seq))
+		out.NextCursor = apiproto.EncodeCursor(apiproto.AuditCursor, binary.BigEndian.AppendUint64(at, p.Seq))
 	}
 	return out, nil
 }
 
 // auditPlaceOf decodes a cursor; nil for "".
 func auditPlaceOf(cursor string) (*broker.AuditPlace, error) {
-	at, err := convert.DecodeCursor(convert.AuditCursor, cursor)
+	at, err := apiproto.DecodeCursor(apiproto.AuditCursor, cursor)
 	if at == nil || err != nil {
 		return nil, err
 	}
 	if len(at) != 20 {
-		return nil, convert.BadCursor(cursor)
+		return nil, apiproto.BadCursor(cursor)
 	}
 	return &broker.AuditPlace{At: broker.Time(binary.BigEndian.Uint64(at)), Shard: binary.BigEndian.Uint32(at[8:]),
 		Seq: binary.BigEndian.Uint64(at[12:])}, nil
@@ -80,10 +80,10 @@ func auditPlaceOf(cursor string) (*broker.AuditPlace, error) {
 func auditQueryOf(p *pawlv1.AuditFilter, l task.Limits) (q broker.AuditQuery, err error) {
 	q = broker.AuditQuery{Actor: p.GetActor(), Action: p.GetAction(), Queue: p.GetQueue(),
 		Target: task.Target{Kind: task.TargetKind(p.GetTargetKind()), Name: p.GetTarget()}}
-	if q.Since, err = convert.MomentOf("since", p.GetSince()); err != nil {
+	if q.Since, err = apiproto.MomentOf("since", p.GetSince()); err != nil {
 		return q, err
 	}
-	if q.Until, err = convert.MomentOf("until", p.GetUntil()); err != nil {
+	if q.Until, err = apiproto.MomentOf("until", p.GetUntil()); err != nil {
 		return q, err
 	}
 	if err := task.CheckActor(q.Actor); err != nil {
@@ -102,7 +102,7 @@ func auditQueryOf(p *pawlv1.AuditFilter, l task.Limits) (q broker.AuditQuery, er
 }
 
 func auditProto(r *broker.AuditRecord) *pawlv1.AuditEntry {
-	return &pawlv1.AuditEntry{Shard: r.Shard, Seq: r.Seq, At: convert.TimeProto(r.At), Actor: r.By.Name, Address: r.By.Address,
+	return &pawlv1.AuditEntry{Shard: r.Shard, Seq: r.Seq, At: apiproto.TimeProto(r.At), Actor: r.By.Name, Address: r.By.Address,
 		Interface: string(r.By.Interface), Reason: r.By.Reason, Action: string(r.Action), TargetKind: string(r.Target.Kind),
 		Target: r.Target.Name, Queue: r.Queue, Tasks: r.Tasks, Before: string(r.Before), After: string(r.After), Hash: r.Hash.String(),
 		PreviousHash: r.Prev.String()}

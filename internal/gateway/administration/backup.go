@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc"
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 )
 
 // Backup streams a backup of the whole cluster. REST has none: its answers could not say after the bytes that they are complete.
@@ -54,6 +54,6 @@ func (b *backupStream) Write(p []byte) (int, error) {
 }
 
 func (b *backupStream) progress(done, total int) error {
-	return b.to.Send(&pawlv1.BackupResponse{Progress: &pawlv1.BackupProgress{ShardsDone: convert.Int32Of(done),
-		Shards: convert.Int32Of(total)}})
+	return b.to.Send(&pawlv1.BackupResponse{Progress: &pawlv1.BackupProgress{ShardsDone: apiproto.Int32Of(done),
+		Shards: apiproto.Int32Of(total)}})
 }

@@ -10,8 +10,8 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
@@ -199,7 +199,7 @@ func (g *ClusterService) SetReplication(ctx context.Context, r *pawlv1.SetReplic
 // SetAuditRetention sets how long entries of the audit log are kept.
 func (g *ClusterService) SetAuditRetention(ctx context.Context, r *pawlv1.SetAuditRetentionRequest) (*pawlv1.SetAuditRetentionResponse,
 	error) {
-	d, err := convert.SpanOf("retention", r.GetRetention())
+	d, err := apiproto.SpanOf("retention", r.GetRetention())
 	if err == nil && r.GetRetention() == nil {
 		err = task.Invalid("retention", "is required")
 	}
@@ -227,7 +227,7 @@ func (g *ClusterService) RaiseLevel(ctx context.Context, _ *pawlv1.RaiseLevelReq
 		return nil, err
 	}
 	g.Log.Info("feature level", "level", level)
-	return &pawlv1.RaiseLevelResponse{Level: convert.Int32Of(level)}, nil
+	return &pawlv1.RaiseLevelResponse{Level: apiproto.Int32Of(level)}, nil
 }
 
 // VerifyShard compares the states of a shard's replicas.

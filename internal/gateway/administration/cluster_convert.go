@@ -10,7 +10,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/contract"
-	"github.com/pawlq/pawl/internal/gateway/convert"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -34,8 +34,8 @@ func (g *ClusterService) namesOf(o cluster.Overview) nodeNames {
 func (g *ClusterService) overviewProto(o cluster.Overview) *pawlv1.GetClusterResponse {
 	names := g.namesOf(o)
 	out := &pawlv1.GetClusterResponse{SeenBy: o.By, Node: g.Node, Settings: &pawlv1.ClusterSettings{
-		Replication: convert.Int32Of(o.Settings.Replication),
-		Level:       convert.Int32Of(o.Settings.Level), DataShards: convert.Int32Of(o.Settings.DataShards),
+		Replication: apiproto.Int32Of(o.Settings.Replication),
+		Level:       apiproto.Int32Of(o.Settings.Level), DataShards: apiproto.Int32Of(o.Settings.DataShards),
 		AuditRetention: durationpb.New(o.Settings.AuditKeep())}}
 	for _, n := range o.Nodes {
 		out.Nodes = append(out.Nodes, nodeProto(n))

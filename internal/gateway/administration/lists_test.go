@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/pawlq/pawl/internal/cluster"
-	"github.com/pawlq/pawl/internal/gateway/convert"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 )
 
 func TestPagesContinueAfterTheLast(t *testing.T) {
@@ -17,11 +17,11 @@ func TestPagesContinueAfterTheLast(t *testing.T) {
 			t.Errorf("page after %q = %v, next cursor %q", c.after, page, next)
 		}
 	}
-	good := convert.EncodeCursor(convert.TaskCursor, []byte("x"))
-	for cursor, want := range map[string]bool{good: true, "": true, convert.EncodeCursor(convert.TaskCursor,
-		make([]byte, convert.MaxCursor/4*3-2)): true, good + "A": false, convert.EncodeCursor(convert.QueueCursor, []byte("x")): false,
-		"AnR4": false, "AXQ": false, convert.EncodeCursor(convert.TaskCursor, make([]byte, convert.MaxCursor)): false} {
-		if at, err := convert.DecodeCursor(convert.TaskCursor, cursor); (err == nil) != want || cursor == good && string(at) != "x" {
+	good := apiproto.EncodeCursor(apiproto.TaskCursor, []byte("x"))
+	for cursor, want := range map[string]bool{good: true, "": true, apiproto.EncodeCursor(apiproto.TaskCursor,
+		make([]byte, apiproto.MaxCursor/4*3-2)): true, good + "A": false, apiproto.EncodeCursor(apiproto.QueueCursor, []byte("x")): false,
+		"AnR4": false, "AXQ": false, apiproto.EncodeCursor(apiproto.TaskCursor, make([]byte, apiproto.MaxCursor)): false} {
+		if at, err := apiproto.DecodeCursor(apiproto.TaskCursor, cursor); (err == nil) != want || cursor == good && string(at) != "x" {
 			t.Errorf("DecodeCursor(%.20q) = %q, %v", cursor, at, err)
 		}
 	}

@@ -7,8 +7,8 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/system/markers"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
@@ -27,13 +27,13 @@ func (g *MarkerService) AddMarker(ctx context.Context, r *pawlv1.AddMarkerReques
 	m := markers.Marker{Namespace: callinfo.Namespace(ctx), Kind: markers.Kind(r.GetKind()), Title: r.GetTitle(), Version: r.GetVersion(),
 		URL: r.GetUrl(), Queues: r.GetQueues(), Types: r.GetTypes()}
 	var err error
-	if m.ID, err = convert.RequestIDOf(r.GetRequestId()); err != nil {
+	if m.ID, err = apiproto.RequestIDOf(r.GetRequestId()); err != nil {
 		return nil, err
 	}
-	if m.At, err = convert.MomentOf("at", r.GetAt()); err != nil {
+	if m.At, err = apiproto.MomentOf("at", r.GetAt()); err != nil {
 		return nil, err
 	}
-	if m.EndedAt, err = convert.MomentOf("ended_at", r.GetEndedAt()); err != nil {
+	if m.EndedAt, err = apiproto.MomentOf("ended_at", r.GetEndedAt()); err != nil {
 		return nil, err
 	}
 	if err := m.Check(g.Limits); err != nil {
@@ -67,7 +67,7 @@ func (g *MarkerService) ListMarkers(ctx context.Context, r *pawlv1.ListMarkersRe
 	if page.More {
 		last := &page.Markers[len(page.Markers)-1]
 		at := binary.BigEndian.AppendUint64(nil, uint64(last.At)) // #nosec G115 -- not negative
-		out.NextCursor = convert.EncodeCursor(convert.MarkerCursor, append(at, last.ID[:]...))
+		out.NextCursor = apiproto.EncodeCursor(apiproto.MarkerCursor, append(at, last.ID[:]...))
 	}
 	return out, nil
 }
@@ -75,7 +75,7 @@ func (g *MarkerService) ListMarkers(ctx context.Context, r *pawlv1.ListMarkersRe
 func (g *MarkerService) markerQuery(ctx context.Context, r *pawlv1.ListMarkersRequest) (q markers.Query, err error) {
 	q = markers.Query{Namespace: callinfo.Namespace(ctx), Kind: markers.Kind(r.GetKind()), Queue: r.GetQueue(), Type: r.GetType()}
 	var at []byte
-	if q.Limit, at, err = convert.PageOf(r, convert.MarkerCursor); err != nil {
+	if q.Limit, at, err = apiproto.PageOf(r, apiproto.MarkerCursor); err != nil {
 		return q, err
 	}
 	if q.Kind != "" {
@@ -83,10 +83,10 @@ func (g *MarkerService) markerQuery(ctx context.Context, r *pawlv1.ListMarkersRe
 			return q, err
 		}
 	}
-	if q.Since, err = convert.MomentOf("since", r.GetSince()); err != nil {
+	if q.Since, err = apiproto.MomentOf("since", r.GetSince()); err != nil {
 		return q, err
 	}
-	if q.Until, err = convert.MomentOf("until", r.GetUntil()); err != nil {
+	if q.Until, err = apiproto.MomentOf("until", r.GetUntil()); err != nil {
 		return q, err
 	}
 	if q.Queue != "" {
@@ -104,7 +104,7 @@ func (g *MarkerService) markerQuery(ctx context.Context, r *pawlv1.ListMarkersRe
 	case at == nil:
 		return q, nil
 	case len(at) != 8+len(q.BehindID):
-		return q, convert.BadCursor(r.GetCursor())
+		return q, apiproto.BadCursor(r.GetCursor())
 	}
 	q.BehindAt, q.BehindID = broker.Time(binary.BigEndian.Uint64(at)), task.ID(at[8:]) // #nosec G115 -- as it was written
 	return q, nil
@@ -126,7 +126,7 @@ func (g *MarkerService) EndMarker(ctx context.Context, r *pawlv1.EndMarkerReques
 	if err != nil {
 		return nil, err
 	}
-	end, err := convert.MomentOf("ended_at", r.GetEndedAt())
+	end, err := apiproto.MomentOf("ended_at", r.GetEndedAt())
 	if err != nil {
 		return nil, err
 	}
@@ -153,6 +153,6 @@ func (g *MarkerService) RemoveMarker(ctx context.Context, r *pawlv1.RemoveMarker
 
 func markerProto(m *markers.Marker) *pawlv1.Marker {
 	return &pawlv1.Marker{Id: m.ID.String(), Kind: string(m.Kind), Title: m.Title, Version: m.Version, Url: m.URL, Queues: m.Queues,
-		Types: m.Types, At: convert.TimeProto(m.At), EndedAt: convert.TimeProto(m.EndedAt), CreatedBy: m.CreatedBy,
-		CreatedAt: convert.TimeProto(m.CreatedAt)}
+		Types: m.Types, At: apiproto.TimeProto(m.At), EndedAt: apiproto.TimeProto(m.EndedAt), CreatedBy: m.CreatedBy,
+		CreatedAt: apiproto.TimeProto(m.CreatedAt)}
 }

@@ -6,8 +6,8 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/system/namespaces"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
@@ -94,9 +94,9 @@ func (g *AccessService) withUsage(ctx context.Context, all []namespaces.Info) []
 	}
 	out := make([]*pawlv1.Namespace, len(all))
 	for i, n := range all {
-		out[i] = &pawlv1.Namespace{Name: n.Name, CreatedAt: convert.TimeProto(n.CreatedAt), CreatedBy: n.CreatedBy,
+		out[i] = &pawlv1.Namespace{Name: n.Name, CreatedAt: apiproto.TimeProto(n.CreatedAt), CreatedBy: n.CreatedBy,
 			Quotas: quotasProto(n.Quotas)}
-		out[i].Missing = convert.MissingProto(used.Missing)
+		out[i].Missing = apiproto.MissingProto(used.Missing)
 		if used.Value != nil {
 			out[i].Usage = usageProto(used.Value[i], &n)
 		}

@@ -12,8 +12,8 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/auth/bearer"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/system/namespaces"
 	"github.com/pawlq/pawl/internal/system/tokens"
@@ -37,13 +37,13 @@ func (g *AccessService) WhoAmI(ctx context.Context, _ *pawlv1.WhoAmIRequest) (*p
 	c := callinfo.Of(ctx)
 	v := c.Principal
 	return &pawlv1.WhoAmIResponse{TokenRequired: g.Auth.TokensRequired(), Name: v.Name, Roles: v.Roles.Full().Names(),
-		Namespace: c.Namespace, AllNamespaces: v.InAll(), Queues: v.Queues, ExpiresAt: convert.WallProto(v.ExpiresAt()),
+		Namespace: c.Namespace, AllNamespaces: v.InAll(), Queues: v.Queues, ExpiresAt: apiproto.WallProto(v.ExpiresAt()),
 		Certificate: v.Certificate()}, nil
 }
 
 // ListTokens returns a page of the tokens that the caller's rights cover.
 func (g *AccessService) ListTokens(ctx context.Context, r *pawlv1.ListTokensRequest) (*pawlv1.ListTokensResponse, error) {
-	n, after, err := convert.PageOf(r, convert.TokenCursor)
+	n, after, err := apiproto.PageOf(r, apiproto.TokenCursor)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (g *AccessService) ListTokens(ctx context.Context, r *pawlv1.ListTokensRequ
 		return nil, err
 	}
 	items, next := pageAfter(all, string(after), n, placeOfToken)
-	out := &pawlv1.ListTokensResponse{Items: make([]*pawlv1.Token, len(items)), NextCursor: convert.NextCursor(convert.TokenCursor, next)}
+	out := &pawlv1.ListTokensResponse{Items: make([]*pawlv1.Token, len(items)), NextCursor: apiproto.NextCursor(apiproto.TokenCursor, next)}
 	for i := range items {
 		out.Items[i] = tokenProto(&items[i])
 	}
@@ -139,7 +139,7 @@ func nameOf(ctx context.Context, r named) (auth.TokenName, error) {
 
 // again sets the request id of a call that sets a token's secret.
 func again(c *tokens.Call, id string) (err error) {
-	if c.Request, err = convert.OptionalID("request_id", id); id != "" {
+	if c.Request, err = apiproto.OptionalID("request_id", id); id != "" {
 		c.Asked = time.Now()
 	}
 	return err
@@ -158,7 +158,7 @@ func tokenCall(ctx context.Context, r named) (c tokens.Call, err error) {
 
 // lifeOf returns the lifetime of a token; 0: unlimited, which must be requested explicitly.
 func lifeOf(in *durationpb.Duration, never bool) (time.Duration, error) {
-	life, err := convert.SpanOf("expires_in", in)
+	life, err := apiproto.SpanOf("expires_in", in)
 	switch {
 	case err != nil:
 		return 0, err
@@ -253,7 +253,7 @@ func checkWithin(v callinfo.Principal, r auth.Rights) error {
 
 // overlapOf returns how long the previous secret stays valid after a rotation.
 func overlapOf(in *durationpb.Duration) (time.Duration, error) {
-	overlap, err := convert.SpanOf("overlap", in)
+	overlap, err := apiproto.SpanOf("overlap", in)
 	if in == nil {
 		overlap = auth.DefaultOverlap
 	}
@@ -314,14 +314,14 @@ func accessKeyOf(t *auth.Token) (k auth.AccessKey) {
 
 func tokenProto(t *auth.Token) *pawlv1.Token {
 	return &pawlv1.Token{Name: t.Name, Namespace: t.Namespace, Roles: t.Roles.Names(), Queues: t.Queues, CreatedBy: t.CreatedBy,
-		CreatedAt: convert.TimeProto(t.CreatedAt), ExpiresAt: convert.TimeProto(t.ExpiresAt), RotatedAt: convert.TimeProto(t.RotatedAt),
-		OldUntil: convert.TimeProto(t.OldUntil), UsedAt: convert.TimeProto(t.UsedAt), Certificate: t.Certificate,
+		CreatedAt: apiproto.TimeProto(t.CreatedAt), ExpiresAt: apiproto.TimeProto(t.ExpiresAt), RotatedAt: apiproto.TimeProto(t.RotatedAt),
+		OldUntil: apiproto.TimeProto(t.OldUntil), UsedAt: apiproto.TimeProto(t.UsedAt), Certificate: t.Certificate,
 		AccessKeyId: accessKeyOf(t).ID}
 }
 
 // ListNamespaces returns a page of the namespaces that the caller may use.
 func (g *AccessService) ListNamespaces(ctx context.Context, r *pawlv1.ListNamespacesRequest) (*pawlv1.ListNamespacesResponse, error) {
-	n, after, err := convert.PageOf(r, convert.NamespaceCursor)
+	n, after, err := apiproto.PageOf(r, apiproto.NamespaceCursor)
 	if err != nil {
 		return nil, err
 	}
@@ -334,7 +334,7 @@ func (g *AccessService) ListNamespaces(ctx context.Context, r *pawlv1.ListNamesp
 		return nil, err
 	}
 	items, next := pageAfter(all, string(after), n, nameOf)
-	return &pawlv1.ListNamespacesResponse{Items: g.withUsage(ctx, items), NextCursor: convert.NextCursor(convert.NamespaceCursor, next)},
+	return &pawlv1.ListNamespacesResponse{Items: g.withUsage(ctx, items), NextCursor: apiproto.NextCursor(apiproto.NamespaceCursor, next)},
 		nil
 }
 

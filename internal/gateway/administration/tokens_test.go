@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/system/tokens"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -54,7 +54,7 @@ func TestRepeatableCalls(t *testing.T) {
 			t.Errorf("proofOf a certificate for a maker with %+v: %v", r, err)
 		}
 	}
-	if convert.WallProto(time.Time{}) != nil || convert.WallProto(time.Unix(5, 0)).AsTime().Unix() != 5 {
+	if apiproto.WallProto(time.Time{}) != nil || apiproto.WallProto(time.Unix(5, 0)).AsTime().Unix() != 5 {
 		t.Error("WallProto changed a time")
 	}
 }

@@ -10,8 +10,8 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/system/webhooks"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
@@ -51,7 +51,7 @@ func (g *WebhookService) hookCall(ctx context.Context, name, reason string) (c w
 
 // ListWebhooks returns a page of the namespace's webhooks.
 func (g *WebhookService) ListWebhooks(ctx context.Context, r *pawlv1.ListWebhooksRequest) (*pawlv1.ListWebhooksResponse, error) {
-	n, after, err := convert.PageOf(r, convert.WebhookCursor)
+	n, after, err := apiproto.PageOf(r, apiproto.WebhookCursor)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (g *WebhookService) ListWebhooks(ctx context.Context, r *pawlv1.ListWebhook
 		return nil, err
 	}
 	items, next := pageAfter(all, string(after), n, func(h webhooks.View) string { return h.Name })
-	out := &pawlv1.ListWebhooksResponse{Items: make([]*pawlv1.Webhook, len(items)), NextCursor: convert.NextCursor(convert.WebhookCursor,
+	out := &pawlv1.ListWebhooksResponse{Items: make([]*pawlv1.Webhook, len(items)), NextCursor: apiproto.NextCursor(apiproto.WebhookCursor,
 		next)}
 	for i := range items {
 		out.Items[i] = webhookProto(ctx, &items[i])
@@ -106,7 +106,7 @@ func (g *WebhookService) AddWebhook(ctx context.Context, r *pawlv1.AddWebhookReq
 	if h.Events, err = task.ParseNotificationKinds("events", r.GetEvents()); err != nil {
 		return nil, err
 	}
-	if h.WaitOver, err = convert.SpanOf("wait_over", r.GetWaitOver()); err != nil {
+	if h.WaitOver, err = apiproto.SpanOf("wait_over", r.GetWaitOver()); err != nil {
 		return nil, err
 	}
 	if c.Secret, err = hookSecret(r.GetSecret()); err != nil {
@@ -145,7 +145,7 @@ func (g *WebhookService) SetWebhook(ctx context.Context, r *pawlv1.SetWebhookReq
 		return nil, err
 	}
 	if r.GetWaitOver() != nil {
-		wait, err := convert.SpanOf("wait_over", r.GetWaitOver())
+		wait, err := apiproto.SpanOf("wait_over", r.GetWaitOver())
 		if err != nil {
 			return nil, err
 		}
@@ -266,14 +266,14 @@ func webhookProto(ctx context.Context, h *webhooks.View) *pawlv1.Webhook {
 		url = webhook.Redacted(url)
 	}
 	p := &pawlv1.Webhook{Name: h.Name, Url: url, Queues: h.Queues, DepthOver: h.DepthOver, WaitOver: spanOrNil(h.WaitOver),
-		CreatedBy: h.CreatedBy, CreatedAt: convert.TimeProto(h.CreatedAt), ChangedAt: convert.TimeProto(h.ChangedAt),
-		RotatedAt: convert.TimeProto(h.RotatedAt), OldUntil: convert.TimeProto(h.OldUntil), Paused: h.Paused, PausedReason: h.PausedReason,
-		PausedBy: h.PausedBy, PausedAt: convert.TimeProto(h.PausedAt), DisabledReason: h.DisabledReason,
-		DisabledAt: convert.TimeProto(h.DisabledAt), Pending: h.Pending, PendingSince: convert.TimeProto(h.PendingSince),
-		NextAttemptAt: ahead(h.NextAttempt.Time()), State: string(h.State()), FailingSince: convert.TimeProto(h.FailsSince),
+		CreatedBy: h.CreatedBy, CreatedAt: apiproto.TimeProto(h.CreatedAt), ChangedAt: apiproto.TimeProto(h.ChangedAt),
+		RotatedAt: apiproto.TimeProto(h.RotatedAt), OldUntil: apiproto.TimeProto(h.OldUntil), Paused: h.Paused, PausedReason: h.PausedReason,
+		PausedBy: h.PausedBy, PausedAt: apiproto.TimeProto(h.PausedAt), DisabledReason: h.DisabledReason,
+		DisabledAt: apiproto.TimeProto(h.DisabledAt), Pending: h.Pending, PendingSince: apiproto.TimeProto(h.PendingSince),
+		NextAttemptAt: ahead(h.NextAttempt.Time()), State: string(h.State()), FailingSince: apiproto.TimeProto(h.FailsSince),
 		Failures: int64(h.Failures), Delivered: h.Delivered, Failed: h.Failed, Dropped: h.Dropped,
-		DeliveredAt: convert.TimeProto(h.DeliveredAt), LastStatus: int32(h.LastStatus), LastError: h.LastError,
-		FailedAt: convert.TimeProto(h.FailedAt), DroppedAt: convert.TimeProto(h.DroppedAt)} // #nosec G115 -- of HTTP
+		DeliveredAt: apiproto.TimeProto(h.DeliveredAt), LastStatus: int32(h.LastStatus), LastError: h.LastError,
+		FailedAt: apiproto.TimeProto(h.FailedAt), DroppedAt: apiproto.TimeProto(h.DroppedAt)} // #nosec G115 -- of HTTP
 	for _, k := range h.Events {
 		p.Events = append(p.Events, string(k))
 	}
@@ -298,6 +298,6 @@ func spanOrNil(d time.Duration) *durationpb.Duration {
 
 func deliveryProto(d *webhooks.Delivery) *pawlv1.WebhookDelivery {
 	return &pawlv1.WebhookDelivery{Id: d.ID, Event: string(d.Kind), Queue: d.Queue, Count: d.Count,
-		CreatedAt: convert.TimeProto(d.CreatedAt), At: convert.TimeProto(d.At), Attempts: int32(d.Attempts), Outcome: string(d.Outcome),
+		CreatedAt: apiproto.TimeProto(d.CreatedAt), At: apiproto.TimeProto(d.At), Attempts: int32(d.Attempts), Outcome: string(d.Outcome),
 		Status: int32(d.Status), Error: d.Error, Took: durationpb.New(d.Took)} // #nosec G115 -- a few
 }

@@ -17,7 +17,7 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/broker"
-	"github.com/pawlq/pawl/internal/gateway/convert"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/receive"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
@@ -157,7 +157,7 @@ func (l Leaders) Stamps(c *Call) []*pawlv1.ShardStamp {
 	}
 	out := make([]*pawlv1.ShardStamp, len(c.stamps))
 	for i, s := range c.stamps {
-		out[i] = &pawlv1.ShardStamp{Shard: s.Shard, Index: s.Index, Time: convert.TimeProto(s.Time),
+		out[i] = &pawlv1.ShardStamp{Shard: s.Shard, Index: s.Index, Time: apiproto.TimeProto(s.Time),
 			Leader: l.NodeName(l.Elsewhere(s.Shard))}
 	}
 	return out

@@ -7,8 +7,8 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
 )
@@ -23,12 +23,12 @@ type Page struct {
 
 // List returns a page of tasks, newest first, from the shards that may have some.
 func (g Queues) List(ctx context.Context, f broker.Filter, cursor string, limit int32, withPayload bool) (out Page, err error) {
-	n, err := convert.LimitOf(limit)
+	n, err := apiproto.LimitOf(limit)
 	if err != nil {
 		return out, err
 	}
 	byEnd := ListsDead(f)
-	from, err := convert.DecodeTaskCursor(cursor, byEnd)
+	from, err := apiproto.DecodeTaskCursor(cursor, byEnd)
 	if err != nil {
 		return out, err
 	}
@@ -47,19 +47,19 @@ func (g Queues) List(ctx context.Context, f broker.Filter, cursor string, limit 
 	if err != nil {
 		return out, err
 	}
-	out.Missing = convert.MissingProto(pages.Missing)
+	out.Missing = apiproto.MissingProto(pages.Missing)
 	views, stop := merge(pages.Value, byEnd, n)
-	items, fit := convert.TasksProto(views, withPayload)
+	items, fit := apiproto.TasksProto(views, withPayload)
 	if fit < len(views) {
-		stop = convert.PlaceOf(views[fit-1], byEnd)
+		stop = apiproto.PlaceOf(views[fit-1], byEnd)
 	}
 	out.Items = items
 	if stop == nil {
 		return out, nil
 	}
-	out.Next = convert.EncodeCursor(convert.TaskCursor, stop)
+	out.Next = apiproto.EncodeCursor(apiproto.TaskCursor, stop)
 	if len(items) < n {
-		out.Searched = convert.SearchedProto(pages.Value, stop)
+		out.Searched = apiproto.SearchedProto(pages.Value, stop)
 	}
 	return out, nil
 }
@@ -100,14 +100,14 @@ func merge(pages []broker.Page, byEnd bool, limit int) (views []*broker.View, ne
 		}
 	}
 	slices.SortFunc(views, func(a, b *broker.View) int {
-		return bytes.Compare(convert.PlaceOf(b, byEnd), convert.PlaceOf(a, byEnd))
+		return bytes.Compare(apiproto.PlaceOf(b, byEnd), apiproto.PlaceOf(a, byEnd))
 	})
 	if next != nil {
-		views = slices.DeleteFunc(views, func(v *broker.View) bool { return bytes.Compare(convert.PlaceOf(v, byEnd), next) < 0 })
+		views = slices.DeleteFunc(views, func(v *broker.View) bool { return bytes.Compare(apiproto.PlaceOf(v, byEnd), next) < 0 })
 	}
 	if len(views) > limit {
 		views = views[:limit]
-		next = convert.PlaceOf(views[limit-1], byEnd)
+		next = apiproto.PlaceOf(views[limit-1], byEnd)
 	}
 	return views, next
 }

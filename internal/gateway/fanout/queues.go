@@ -10,8 +10,8 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/broker"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/system/queues"
 	"github.com/pawlq/pawl/internal/task"
@@ -141,8 +141,8 @@ func (g Queues) Describe(ctx context.Context, q queues.Queue) (*pawlv1.Queue, er
 
 // QueueProto converts a queue and its state.
 func QueueProto(q queues.Queue, s verb.Partial[State]) *pawlv1.Queue {
-	p := convert.QueueProto(q, s.Value.Sum, s.Value.Parts)
-	p.Missing = convert.MissingProto(s.Missing)
+	p := apiproto.QueueProto(q, s.Value.Sum, s.Value.Parts)
+	p.Missing = apiproto.MissingProto(s.Missing)
 	return p
 }
 

@@ -14,8 +14,8 @@ import (
 
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/engine/schema"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/system/queues"
 	"github.com/pawlq/pawl/internal/task"
 	"github.com/pawlq/pawl/internal/verb"
@@ -176,7 +176,7 @@ func TestList(t *testing.T) {
 	}{
 		{"all", 0, 10, nil, nil, "[6 5 4 3 2 1]", 0, false, nil},
 		{"a few", 0, 4, nil, nil, "[6 5 4 3]", 3, false, nil},
-		{"fewer than fit", convert.MaxPageBytes/2 + 1, 10, nil, nil, "[6]", 6, true, nil},
+		{"fewer than fit", apiproto.MaxPageBytes/2 + 1, 10, nil, nil, "[6]", 6, true, nil},
 		{"a search that stopped", 0, 10, map[uint32]int{1: 3}, nil, "[6 5 4 3]", 3, true, nil},
 		{"a shard that is away", 0, 10, nil, map[uint32]error{2: errAway}, "[5 3 1]", 0, false, nil},
 		{"all shards are away", 0, 10, nil, map[uint32]error{1: errAway, 2: errAway, 3: errAway, 4: errAway}, "", 0, false, errAway},
@@ -224,7 +224,7 @@ func TestList(t *testing.T) {
 		if page.Next == "" {
 			continue
 		}
-		from, err := convert.DecodeTaskCursor(page.Next, false)
+		from, err := apiproto.DecodeTaskCursor(page.Next, false)
 		if err != nil || !bytes.Equal(from, last[:]) || int64(c.behind) != last.UnixMilli() {
 			t.Errorf("%s: it continues at %v, %v; want behind %v", c.what, from, err, last)
 		}

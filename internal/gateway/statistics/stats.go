@@ -17,8 +17,8 @@ import (
 	"github.com/pawlq/pawl/internal/broker"
 	"github.com/pawlq/pawl/internal/cluster"
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/gateway/fanout"
 	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/parallel"
@@ -60,7 +60,7 @@ func windowOf(d *durationpb.Duration) (stats.Window, error) {
 
 // ReadWindow decodes a window of time.
 func ReadWindow(field string, d *durationpb.Duration) (stats.Window, error) {
-	span, err := convert.SpanOf(field, d)
+	span, err := apiproto.SpanOf(field, d)
 	if err != nil {
 		return 0, err
 	}
@@ -134,7 +134,7 @@ func statsProto(r *stats.Report, w stats.Window, missing []verb.Missing) *pawlv1
 	return &pawlv1.Stats{Window: durationpb.New(time.Duration(w)), Step: durationpb.New(w.Step()),
 		Start:  timestamppb.New(time.Unix(first*int64(w.Step()/time.Second), 0)),
 		Series: seriesProto(r.Rates), Totals: countsProto(total), FailureRate: failureRate(total), Wait: latencyProto(&r.Wait),
-		Run: latencyProto(&r.Run), Failing: failingProto(r.Failing), Missing: convert.MissingProto(missing)}
+		Run: latencyProto(&r.Run), Failing: failingProto(r.Failing), Missing: apiproto.MissingProto(missing)}
 }
 
 func failingProto(types []stats.Failing) (list []*pawlv1.FailingType) {
@@ -273,7 +273,7 @@ func (g Recent) SetLately(ctx context.Context, series stats.Window, queues ...*p
 		if i < len(all.workers.Value) && len(all.workers.Missing) == 0 {
 			q.Workers = &all.workers.Value[i]
 		}
-		q.Missing = append(convert.MissingProto(missing), q.GetMissing()...)
+		q.Missing = append(apiproto.MissingProto(missing), q.GetMissing()...)
 	}
 	return missing, err
 }
@@ -320,7 +320,7 @@ func (g *Service) GetQueueScale(ctx context.Context, r *pawlv1.GetQueueScaleRequ
 	target, slots := defaultScaleTarget, int64(defaultScaleSlots)
 	if r.GetTarget() != nil {
 		var err error
-		if target, err = convert.SpanOf("target", r.GetTarget()); err != nil {
+		if target, err = apiproto.SpanOf("target", r.GetTarget()); err != nil {
 			return nil, err
 		}
 	}
@@ -352,7 +352,7 @@ func (g *Service) GetQueueScale(ctx context.Context, r *pawlv1.GetQueueScaleRequ
 		b.Run, missing = day.Value.Run, verb.JoinMissing(missing, day.Missing)
 	}
 	out := scale(q.Name, info, q.Config.Settings.MaxRunning, b, target, slots)
-	out.Missing = convert.MissingProto(missing)
+	out.Missing = apiproto.MissingProto(missing)
 	return out, nil
 }
 

@@ -13,8 +13,8 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/stats"
 	"github.com/pawlq/pawl/internal/task"
@@ -49,7 +49,7 @@ func typeWindowOf(d *durationpb.Duration) (stats.Window, error) {
 	if d == nil {
 		return stats.Hour, nil
 	}
-	span, err := convert.SpanOf("window", d)
+	span, err := apiproto.SpanOf("window", d)
 	if err != nil {
 		return 0, err
 	}
@@ -72,7 +72,7 @@ func typeListOf(r *pawlv1.ListTypesRequest, l task.Limits) (q typeList, err erro
 		return q, err
 	}
 	var after []byte
-	if q.limit, after, err = convert.PageOf(r, convert.TypeCursor); err != nil {
+	if q.limit, after, err = apiproto.PageOf(r, apiproto.TypeCursor); err != nil {
 		return q, err
 	}
 	if q.after = string(after); q.after != "" && q.order != "" {
@@ -106,8 +106,8 @@ func (g *Service) types(ctx context.Context, q typeList) *pawlv1.ListTypesRespon
 	ns := callinfo.Namespace(ctx)
 	all := g.Source.TypeCounts(ctx, ns, q.queue, q.pattern, q.window)
 	names, next := q.page(all.Value.Counts)
-	out := &pawlv1.ListTypesResponse{Window: durationpb.New(time.Duration(q.window)), Missing: convert.MissingProto(all.Missing),
-		Items: make([]*pawlv1.TypeSummary, len(names)), NextCursor: convert.NextCursor(convert.TypeCursor, next)}
+	out := &pawlv1.ListTypesResponse{Window: durationpb.New(time.Duration(q.window)), Missing: apiproto.MissingProto(all.Missing),
+		Items: make([]*pawlv1.TypeSummary, len(names)), NextCursor: apiproto.NextCursor(apiproto.TypeCursor, next)}
 	if len(names) == 0 {
 		return out
 	}
@@ -115,7 +115,7 @@ func (g *Service) types(ctx context.Context, q typeList) *pawlv1.ListTypesRespon
 	for i, b := range briefs.Value {
 		out.Items[i] = summaryProto(names[i], &b, q.window, all.Value.Span)
 	}
-	out.Missing = convert.MissingProto(verb.JoinMissing(all.Missing, briefs.Missing))
+	out.Missing = apiproto.MissingProto(verb.JoinMissing(all.Missing, briefs.Missing))
 	return out
 }
 
@@ -214,7 +214,7 @@ func (g *Service) typeStats(ctx context.Context, q stats.TypeQuery, queue string
 
 // aroundOf returns the time to compare around; zero: none.
 func aroundOf(p *timestamppb.Timestamp, now time.Time) (time.Time, error) {
-	at, err := convert.TimeOf("around", p)
+	at, err := apiproto.TimeOf("around", p)
 	if at.IsZero() {
 		return at, err
 	}
@@ -229,7 +229,7 @@ func typeStatsProto(r *stats.TypeReport, w stats.Window, missing []verb.Missing)
 	return &pawlv1.Stats{Window: durationpb.New(time.Duration(w)), Step: durationpb.New(w.TypeStep()),
 		Start:  timestamppb.New(time.Unix(first*int64(w.TypeStep()/time.Second), 0)),
 		Series: seriesProto(r.Rates), Totals: countsProto(total), FailureRate: failureRate(total), Wait: latencyProto(&r.Wait),
-		Run: latencyProto(&r.Run), Failing: failingProto(r.Failing), Missing: convert.MissingProto(missing)}
+		Run: latencyProto(&r.Run), Failing: failingProto(r.Failing), Missing: apiproto.MissingProto(missing)}
 }
 
 func histogramProto(h *stats.LogHistogram) []*pawlv1.HistogramBucket {

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/pawlq/pawl/internal/events"
-	"github.com/pawlq/pawl/internal/gateway/convert"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 )
 
 // cursorLine maintains the cursor of a stream, so that a step in one shard need not encode all of it again. It belongs to the
@@ -51,5 +51,5 @@ func (c *cursorLine) text() string {
 	for _, shard := range c.order {
 		b = append(b, c.parts[shard]...)
 	}
-	return convert.EncodeCursor(convert.EventCursor, b)
+	return apiproto.EncodeCursor(apiproto.EventCursor, b)
 }

@@ -10,8 +10,8 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/admission"
 	"github.com/pawlq/pawl/internal/events"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/humanize"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -68,7 +68,7 @@ func digestOf(r *pawlv1.WatchEventsRequest) (time.Duration, error) {
 	if r.GetDigest() == nil {
 		return 0, nil
 	}
-	d, err := convert.SpanOf("digest", r.GetDigest())
+	d, err := apiproto.SpanOf("digest", r.GetDigest())
 	switch {
 	case err != nil:
 		return 0, err
@@ -95,7 +95,7 @@ func filterOf(ctx context.Context, r *pawlv1.WatchEventsRequest, l task.Limits) 
 			return f, err
 		}
 	}
-	if f.Task, err = convert.OptionalID("task_id", r.GetTaskId()); err != nil {
+	if f.Task, err = apiproto.OptionalID("task_id", r.GetTaskId()); err != nil {
 		return f, err
 	}
 	for _, k := range r.GetKinds() {
@@ -106,13 +106,13 @@ func filterOf(ctx context.Context, r *pawlv1.WatchEventsRequest, l task.Limits) 
 
 // placesOf reads a cursor. Without one it returns nil.
 func placesOf(cursor string) (events.Places, error) {
-	at, err := convert.DecodeCursor(convert.EventCursor, cursor)
+	at, err := apiproto.DecodeCursor(apiproto.EventCursor, cursor)
 	if at == nil || err != nil {
 		return nil, err
 	}
 	places, err := events.DecodePlaces(at)
 	if err != nil {
-		return nil, convert.BadCursor(cursor)
+		return nil, apiproto.BadCursor(cursor)
 	}
 	return places, nil
 }

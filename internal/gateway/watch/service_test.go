@@ -14,20 +14,20 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/auth"
 	"github.com/pawlq/pawl/internal/events"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/gateway/callinfo"
-	"github.com/pawlq/pawl/internal/gateway/convert"
 	"github.com/pawlq/pawl/internal/task"
 )
 
 func TestRequestsAreChecked(t *testing.T) {
 	f := newWorld(1)
 	ctx, _ := callinfo.Begin(context.Background(), "grpc", "test")
-	for _, bad := range []*pawlv1.WatchEventsRequest{{Cursor: "x"}, {Cursor: convert.EncodeCursor(convert.EventCursor, []byte{1, 2})},
+	for _, bad := range []*pawlv1.WatchEventsRequest{{Cursor: "x"}, {Cursor: apiproto.EncodeCursor(apiproto.EventCursor, []byte{1, 2})},
 		{Kinds: []string{"x"}}, {TaskId: new("x")}, {Queue: new("a\x00b")}, {Type: new(strings.Repeat("x", 300))},
 		{Digest: durationpb.New(minDigest - 1)}, {Digest: durationpb.New(maxDigest + 1)},
 		{Digest: &durationpb.Duration{Seconds: 1, Nanos: -1}}, {Digest: durationpb.New(time.Millisecond)},
 		{Digest: durationpb.New(time.Minute)}, {Digest: durationpb.New(-time.Second)}, {Digest: durationpb.New(time.Second),
-			Cursor: convert.EncodeCursor(convert.EventCursor, []byte{})}} {
+			Cursor: apiproto.EncodeCursor(apiproto.EventCursor, []byte{})}} {
 		w, err := f.newWatcher(ctx, bad)
 		if err == nil {
 			w.close()

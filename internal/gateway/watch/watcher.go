@@ -10,7 +10,7 @@ import (
 
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 	"github.com/pawlq/pawl/internal/events"
-	"github.com/pawlq/pawl/internal/gateway/convert"
+	"github.com/pawlq/pawl/internal/gateway/apiproto"
 	"github.com/pawlq/pawl/internal/parallel"
 	"github.com/pawlq/pawl/internal/task"
 )
@@ -266,8 +266,8 @@ const (
 )
 
 func protoOf(shard uint32, e *events.Event) *pawlv1.Event {
-	p := &pawlv1.Event{Kind: string(e.Kind), Time: convert.WallProto(e.At), Queue: e.Queue, Type: e.Type, Key: e.Key,
-		State: convert.StateProto(e.State), Attempt: convert.Int32Of(e.Attempt), Worker: e.Worker, Reason: e.Reason, Error: e.Error,
+	p := &pawlv1.Event{Kind: string(e.Kind), Time: apiproto.WallProto(e.At), Queue: e.Queue, Type: e.Type, Key: e.Key,
+		State: apiproto.StateProto(e.State), Attempt: apiproto.Int32Of(e.Attempt), Worker: e.Worker, Reason: e.Reason, Error: e.Error,
 		Count: e.Count, Shard: shard, Index: e.Index}
 	switch {
 	case e.Task != task.ID{}:
