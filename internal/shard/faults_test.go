@@ -203,10 +203,10 @@ func TestFiveReplicas(t *testing.T) {
 
 // seenBy returns what that many seeds must have seen: a few can't see everything.
 func seenBy(seeds int) []string {
-	switch {
-	case seeds < 8:
+	switch n := seedCount(seeds); {
+	case n < 8:
 		return nil
-	case seedCount(seeds) < rareSeeds:
+	case n < rareSeeds:
 		return whatHappens
 	}
 	return append(slices.Clip(whatHappens), "unknown outcome that did not happen")

@@ -55,10 +55,10 @@ var bugs = []bug{
 	{"store-clock-wall", []edit{
 		{"store/clock.go", "elapsed := c.src.Elapsed()\n",
 			"if c.last = max(c.last, TimeOf(c.src.Wall())); true { return c.last }\nelapsed := c.src.Elapsed()\n"},
-	}, "shard", "TestThreeReplicas"},
+	}, "shard", "TestMembership"},
 	{"store-clock-forgets", []edit{
 		{"store/clock.go", "max(TimeOf(src.Wall()), last), src", "max(TimeOf(src.Wall()), 0*last), src"},
-	}, "shard", "TestThreeReplicas"},
+	}, "shard", "TestMembership"},
 	{"shard-cut-applied", []edit{
 		{"shard/upkeep.go", "if durable.Index > u.from {", "durable = u.l.cfg.State.Applied()\nif durable.Index > u.from {"},
 	}, "shard", "TestPowerLoss"},
@@ -69,7 +69,7 @@ var bugs = []bug{
 	{"shard-early-messages", []edit{
 		{"shard/loop.go", "if leads {\n\t\tl.paceSends(", "if leads || true {\n\t\tl.paceSends("},
 		{"shard/loop.go", "if !leads {\n\t\tl.send(rd.Messages)", "if !leads && false {\n\t\tl.send(rd.Messages)"},
-	}, "shard", "TestFiveReplicas"},
+	}, "shard", "TestMembership"},
 	{"shard-unknown-as-not-run", []edit{
 		{"shard/round.go", "if c.wrote {\n\t\t\tc.answer(Stamp{}, ErrUnknown)", "if c.wrote && false {\n\t\tc.answer(Stamp{}, ErrUnknown)"},
 	}, "shard", "TestThreeReplicas"},
