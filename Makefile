@@ -12,11 +12,11 @@ AXE := .cache/axe-$(AXE_VERSION)/node_modules/axe-core/axe.min.js
 # C code would take 40 s to compile, and 40 s more for the race detector. No debugger runs on these programs: without DWARF the compiler uses an
 # eighth less CPU, and stack traces are the same.
 CI_FLAGS := -tags=pebblegozstd -gcflags=all=-dwarf=false
-test check race lint planted tools-check: export GOFLAGS := $(CI_FLAGS) $(filter-out $(CI_FLAGS),$(GOFLAGS))
+demo test check race lint planted tools-check: export GOFLAGS := $(CI_FLAGS) $(filter-out $(CI_FLAGS),$(GOFLAGS))
 
 # The tests' programs are built without cgo, as a release is. They also link in three quarters of the time, without a C compiler.
 # The race detector needs cgo.
-test check lint planted tools-check: export CGO_ENABLED := 0
+demo test check lint planted tools-check: export CGO_ENABLED := 0
 race: export CGO_ENABLED := 1
 
 .PHONY: help
@@ -38,6 +38,12 @@ BENCHMARKED = $(sort $(dir $(shell grep -rl '^func Benchmark' --include='*_test.
 # Two targets run at a time, since tests that wait for processes leave the CPUs idle. Each target prints its output when it ends, except the Go
 # tests (marked with +), which show their progress.
 BESIDE := --no-print-directory -j2 --output-sync=target
+
+.PHONY: demo
+demo: ## compile pawl, and run a real workload end to end in a temporary directory
+	@[ -x .cache/bin/pawl ] || echo "compiling Pawl and its libraries, which takes two to three minutes the first time"
+	@$(SELDOM) $(GO) build -ldflags "-s -w" -o .cache/bin/ ./cmd/pawl
+	@.cache/bin/pawl demo
 
 .PHONY: test
 test: tools ## run all tests, and each benchmark once
