@@ -60,10 +60,9 @@ type Call interface {
 	// Wait returns a pointer to how long the call may wait for something; nil: it does not wait.
 	Wait() *time.Duration
 	Codec
-	// Split makes n calls with the same request for a verb of all shards or each node; to says which shard or node each
-	// is for. Merge merges the answers of those that were answered into this call's. Parts returns the calls that were
-	// merged.
-	Split(n int, to func(i int, request any)) []Call
+	// Again returns a call with the same request.
+	Again() Call
+	// Merge merges the answers of calls that Split made into this call's. Parts returns the calls that were merged.
 	Merge(answered []Call, missing []Missing) error
 	Parts() []Call
 }
@@ -81,23 +80,27 @@ type Nothing struct{}
 
 // New defines a verb, and adds it to the table of its package. run is a method of the part that has what the verb is about, or like one.
 func New[P, Req, Resp any](to *Table[P], rule Rule, run func(on P, ctx context.Context, req Req) (Resp, error)) *Verb[Req, Resp] {
-	var req any = new(Req)
-	_, sharded := req.(Sharded)
-	_, toNode := req.(ToNode)
-	_, anyShard := req.(AnyShard)
-	switch {
-	case (rule.Where == Shard || rule.Where == Replica) && !sharded:
-		panic(fmt.Sprintf("%s: its request names no shard", rule.Name))
-	case rule.Where == System && sharded:
-		panic(fmt.Sprintf("%s: its request names a shard, and it runs at the system shard", rule.Name))
-	case rule.Where == FirstShard && !anyShard:
-		panic(fmt.Sprintf("%s: its request is not one to any shard", rule.Name))
-	case rule.Where == Node && !toNode:
-		panic(fmt.Sprintf("%s: its request names no node", rule.Name))
-	case rule.Where == AllShards || rule.Where == EachNode:
-		panic(fmt.Sprintf("%s: nothing merges its answers", rule.Name))
-	}
+	rule.check(new(Req))
 	return define(to, rule, run)
+}
+
+// check panics if a verb with such requests, whose answers nothing merges, can't run where the rule says.
+func (r *Rule) check(request any) {
+	_, sharded := request.(Sharded)
+	_, toNode := request.(ToNode)
+	_, anyShard := request.(AnyShard)
+	switch {
+	case (r.Where == Shard || r.Where == Replica) && !sharded:
+		panic(r.Name + ": its request names no shard")
+	case r.Where == System && sharded:
+		panic(r.Name + ": its request names a shard, and it runs at the system shard")
+	case r.Where == FirstShard && !anyShard:
+		panic(r.Name + ": its request is not one to any shard")
+	case r.Where == Node && !toNode:
+		panic(r.Name + ": its request names no node")
+	case r.Where == AllShards || r.Where == EachNode:
+		panic(r.Name + ": nothing merges its answers")
+	}
 }
 
 func define[P, Req, Resp any](to *Table[P], rule Rule, run func(on P, ctx context.Context, req Req) (Resp, error)) *Verb[Req, Resp] {
@@ -162,9 +165,4 @@ func (v *Verb[Req, Resp]) CallLocal(ctx context.Context, parts *Parts, req Req) 
 		return v.run(on, ctx, req)
 	}
 	return v.Call(ctx, parts, req)
-}
-
-// Make returns a call for a runner.
-func (v *Verb[Req, Resp]) Make(req Req) *CallOf[Req, Resp] {
-	return &CallOf[Req, Resp]{verb: v, Payload: Payload[Req, Resp]{Req: req}}
 }

@@ -111,7 +111,7 @@ func TestMerged(t *testing.T) {
 	if c.Rule().Where != AllShards {
 		t.Errorf("a merged verb runs at %d, want AllShards", c.Rule().Where)
 	}
-	parts := c.Split(3, func(i int, request any) { request.(AnyShard).SetShard(uint32(i) + 1) })
+	parts := Split(c, 3, func(i int, request any) { request.(AnyShard).SetShard(uint32(i) + 1) })
 	for _, part := range parts {
 		if err := part.Run(t.Context(), node(0)); err != nil {
 			t.Fatal(err)
@@ -177,7 +177,7 @@ func TestSum(t *testing.T) {
 		if rule := c.Rule(); rule.Where != EachNode || !rule.Idempotent {
 			t.Errorf("%s is %+v, want one of each node that may be repeated", rule.Name, rule)
 		}
-		parts := c.Split(2, func(int, any) {})
+		parts := Split(c, 2, func(int, any) {})
 		for i, part := range parts {
 			if err := part.Run(t.Context(), node(i+1)); err != nil {
 				t.Fatal(err)
@@ -194,11 +194,14 @@ func TestSum(t *testing.T) {
 
 // The response of an earlier attempt is cleared before a later one, so that it is never returned with the later attempt's error.
 func TestEarlierResponsesAreReset(t *testing.T) {
-	c := &Payload[int, string]{Req: 1, Resp: "early"}
+	var table Table[node]
+	v := New(&table, SystemRule("v"), func(node, context.Context, int) (string, error) { return "", nil })
+	c, other := v.Make(1), v.Make(1)
+	c.Resp, other.Resp = "early", "late"
 	if _, err := c.EncodeRequest(); err != nil || c.Resp != "" {
 		t.Errorf("EncodeRequest left the response %q of an earlier attempt (error %v)", c.Resp, err)
 	}
-	b, err := (&Payload[int, string]{Resp: "late"}).EncodeReply([]byte{0x01})
+	b, err := other.EncodeReply([]byte{0x01})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +212,9 @@ func TestEarlierResponsesAreReset(t *testing.T) {
 
 // An answer that is null is one, with an error that is null. What has neither is no answer to a call of a verb.
 func TestRepliesHaveAnAnswerOrAnError(t *testing.T) {
-	b, err := (&Payload[int, []string]{}).EncodeReply(nil)
+	var table Table[node]
+	v := New(&table, SystemRule("v"), func(node, context.Context, int) ([]string, error) { return nil, nil })
+	b, err := v.Make(0).EncodeReply(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +226,7 @@ func TestRepliesHaveAnAnswerOrAnError(t *testing.T) {
 		reply []byte
 		bad   bool
 	}{{b, false}, {other, true}, {[]byte{0xa0}, true}, {[]byte{0xf6}, true}} {
-		if _, err := (&Payload[int, []string]{}).DecodeReply(c.reply); (err != nil) != c.bad {
+		if _, err := v.Make(0).DecodeReply(c.reply); (err != nil) != c.bad {
 			t.Errorf("DecodeReply of %x: %v", c.reply, err)
 		}
 	}

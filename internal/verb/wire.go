@@ -35,20 +35,20 @@ type packer interface {
 	Unpack()
 }
 
-// Encode encodes a value for another node.
-func Encode[T any](v *T) ([]byte, error) {
-	if p, ok := any(v).(packer); ok {
+// Encode encodes what v points to, for another node.
+func Encode(v any) ([]byte, error) {
+	if p, ok := v.(packer); ok {
 		p.Pack()
 	}
 	return encoding.Marshal(v)
 }
 
-// Decode decodes what Encode wrote.
-func Decode[T any](b []byte, v *T) error {
+// Decode decodes what Encode wrote into what v points to.
+func Decode(b []byte, v any) error {
 	if err := decoding.Unmarshal(b, v); err != nil {
 		return err
 	}
-	if p, ok := any(v).(packer); ok {
+	if p, ok := v.(packer); ok {
 		p.Unpack()
 	}
 	return nil
@@ -81,45 +81,4 @@ type Codec interface {
 	DecodeReply(b []byte) (fault []byte, err error)
 }
 
-// Payload is a request and its answer.
-type Payload[Req, Resp any] struct {
-	Req  Req
-	Resp Resp
-}
-
-// Request implements Call.
-func (c *Payload[Req, Resp]) Request() any { return &c.Req }
-
-// Answer implements Call.
-func (c *Payload[Req, Resp]) Answer() any { return &c.Resp }
-
-// EncodeRequest implements Codec. It clears the answer of an earlier attempt.
-func (c *Payload[Req, Resp]) EncodeRequest() ([]byte, error) {
-	c.Resp = *new(Resp)
-	return Encode(&c.Req)
-}
-
-// DecodeRequest implements Codec.
-func (c *Payload[Req, Resp]) DecodeRequest(b []byte) error { return Decode(b, &c.Req) }
-
-// EncodeReply implements Codec.
-func (c *Payload[Req, Resp]) EncodeReply(fault []byte) ([]byte, error) {
-	return Encode(&reply[Resp]{Out: &c.Resp, Fault: fault})
-}
-
 var errNoReply = errors.New("it has neither an answer nor an error")
-
-// DecodeReply implements Codec.
-func (c *Payload[Req, Resp]) DecodeReply(b []byte) ([]byte, error) {
-	var a reply[Resp]
-	if err := Decode(b, &a); err != nil {
-		return nil, err
-	}
-	if a.Out == nil && len(a.Fault) == 0 { // both may be null, but what answers a call names both
-		return nil, errNoReply
-	}
-	if c.Resp = *new(Resp); a.Out != nil {
-		c.Resp = *a.Out
-	}
-	return a.Fault, nil
-}

@@ -101,7 +101,7 @@ func (f *Forwarder) atLeader(ctx context.Context, c verb.Call) error {
 // onAllShards runs a call on all data shards, and merges their answers: those that there are, if the answer can say what is missing.
 func (f *Forwarder) onAllShards(ctx context.Context, c verb.Call) error {
 	shards := f.Shards()
-	parts := c.Split(len(shards), func(i int, request any) { request.(verb.AnyShard).SetShard(shards[i]) })
+	parts := verb.Split(c, len(shards), func(i int, request any) { request.(verb.AnyShard).SetShard(shards[i]) })
 	if _, ok := c.Answer().(verb.MayLack); ok {
 		out, err := verb.AskShards(ctx, shards, func(ctx context.Context, i int) (struct{}, error) {
 			return struct{}{}, f.atLeader(ctx, parts[i])

@@ -32,7 +32,7 @@ func (f *Forwarder) atNode(ctx context.Context, c verb.Call, node uint32) error 
 // zero value for those that did not answer within patience: they are away, or do not know the call yet.
 func AskNodes[Req, Resp any](ctx context.Context, f *Forwarder, patience time.Duration, nodes []Node, v *verb.Verb[Req, Resp],
 	req Req) (out verb.Partial[[]Resp]) {
-	parts := v.Make(req).Split(len(nodes), func(i int, request any) { request.(verb.AnyNode).SetNode(nodes[i].Number) })
+	parts := verb.Split(v.Make(req), len(nodes), func(i int, request any) { request.(verb.AnyNode).SetNode(nodes[i].Number) })
 	errs := f.askEach(ctx, patience, nodes, parts)
 	out.Value = make([]Resp, len(nodes))
 	for i, err := range errs {
@@ -56,7 +56,7 @@ func (f *Forwarder) askEach(ctx context.Context, patience time.Duration, nodes [
 // atEachNode runs a call on all nodes, and merges the answers that it gets in time.
 func (f *Forwarder) atEachNode(ctx context.Context, c verb.Call) error {
 	nodes := f.Nodes()
-	parts := c.Split(len(nodes), func(int, any) {})
+	parts := verb.Split(c, len(nodes), func(int, any) {})
 	var answered []verb.Call
 	var lost verb.Partial[struct{}]
 	for i, err := range f.askEach(ctx, cmp.Or(c.Rule().Patience, verb.PartTime), nodes, parts) {
