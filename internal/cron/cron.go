@@ -106,11 +106,11 @@ func (w When) Next(began, t time.Time) time.Time {
 
 // Last returns the last time in (after, upto] at which w is due; zero: there is none.
 func (w When) Last(began, after, upto time.Time) (last time.Time) {
-	some := w.Newest(began, after, upto, 1)
-	if len(some) == 0 {
+	times := w.Newest(began, after, upto, 1)
+	if len(times) == 0 {
 		return time.Time{}
 	}
-	return some[0]
+	return times[0]
 }
 
 // Newest returns the last n times in (after, upto] at which w is due, oldest first. It searches windows of growing size, so that a

@@ -29,12 +29,12 @@ func (w watches) depths(ctx context.Context, ns string, patterns []string, since
 	})
 	at := map[string]int{}
 	now := store.TimeOf(time.Now())
-	for i, some := range meters {
+	for i, ofShard := range meters {
 		if errs[i] != nil {
 			missing = true
 			continue
 		}
-		for _, m := range some {
+		for _, m := range ofShard {
 			i, known := at[m.Queue]
 			if !known {
 				i = len(all)

@@ -27,12 +27,12 @@ func (s SlotSet) Has(slot int) bool { return s>>slot&1 == 1 }
 func (s SlotSet) Len() int { return bits.OnesCount64(uint64(s)) }
 
 // First returns a set of up to n of the slots.
-func (s SlotSet) First(n int) (some SlotSet) {
+func (s SlotSet) First(n int) (first SlotSet) {
 	for ; n > 0 && s != 0; n-- {
 		lowest := s & -s
-		some, s = some|lowest, s&^lowest
+		first, s = first|lowest, s&^lowest
 	}
-	return some
+	return first
 }
 
 // KeySlot returns the slot of a key, unique key or idempotency key: the hash of the text between its first braces, as

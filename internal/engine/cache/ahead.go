@@ -40,11 +40,11 @@ func (h *Tasks) ReadAhead() *Ahead {
 // Read reads tasks of a namespace and returns how many: fewer than given if they are large.
 func (a *Ahead) Read(from store.Reader, ns string, tasks []schema.ReadyTask) (n int) {
 	for n < len(tasks) && a.bytes < maxAhead {
-		some := firstAhead
+		count := firstAhead
 		if len(a.tasks) > 0 {
-			some = (maxAhead - a.bytes) / (a.bytes / len(a.tasks))
+			count = (maxAhead - a.bytes) / (a.bytes / len(a.tasks))
 		}
-		ids := make([]task.ID, min(max(some, 1), len(tasks)-n))
+		ids := make([]task.ID, min(max(count, 1), len(tasks)-n))
 		for i := range ids {
 			ids[i] = tasks[n+i].ID
 		}

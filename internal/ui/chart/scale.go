@@ -78,18 +78,18 @@ func (c *Chart) ticks() {
 // scaleOf returns the value at the edge of a panel. The usual values are all but the highest twentieth: if the highest
 // value exceeds them by far, the scale fits the usual ones.
 func scaleOf(sums []int64) int64 {
-	some := slices.DeleteFunc(slices.Clone(sums), func(n int64) bool { return n == 0 })
-	if len(some) == 0 {
+	values := slices.DeleteFunc(slices.Clone(sums), func(n int64) bool { return n == 0 })
+	if len(values) == 0 {
 		return 1
 	}
-	slices.Sort(some)
-	most := some[len(some)-1]
-	if len(some) > 1 {
-		if usual := some[len(some)-1-max(1, len(some)/20)]; most/flattens > usual {
+	slices.Sort(values)
+	top := values[len(values)-1]
+	if len(values) > 1 {
+		if usual := values[len(values)-1-max(1, len(values)/20)]; top/flattens > usual {
 			return niceTop(2 * usual)
 		}
 	}
-	return niceTop(most)
+	return niceTop(top)
 }
 
 // niceTop returns the next round number, usually one that can be halved.
