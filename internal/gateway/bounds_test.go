@@ -36,7 +36,8 @@ func TestExactBounds(t *testing.T) {
 	}{
 		{"ProducerService/ListTasks", `{"limit":%s}`, []string{"0", "1", fmt.Sprint(contract.MaxPage)},
 			[]string{"-1", fmt.Sprint(contract.MaxPage + 1)}},
-		{"ProducerService/ListTasks", `{"filter":{"error":%s}}`, []string{text(apiproto.MaxNeedle)}, []string{text(apiproto.MaxNeedle + 1)}},
+		{"ProducerService/ListTasks", `{"filter":{"error":%s}}`, []string{text(apiproto.MaxNeedle)},
+			[]string{text(apiproto.MaxNeedle + 1)}},
 		{"ProducerService/ListTasks", `{"filter":{"q":%s}}`, []string{text(apiproto.MaxNeedle)}, []string{text(apiproto.MaxNeedle + 1)}},
 		{"ProducerService/ListTasks", `{"filter":{"fingerprint":%s}}`, []string{`"0123456789abcdef"`}, []string{`"0123456789abcde"`,
 			`"0123456789abcdeg"`, `"0123456789abcdef0"`}},

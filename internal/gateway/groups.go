@@ -56,7 +56,8 @@ func (g *groupService) CreateGroup(ctx context.Context, r *pawlv1.CreateGroupReq
 	if err != nil {
 		return nil, err
 	}
-	out := &pawlv1.CreateGroupResponse{Group: apiproto.GroupProto(made.Group), Tasks: newResults(len(made.Tasks)), Duplicate: made.Duplicate}
+	out := &pawlv1.CreateGroupResponse{Group: apiproto.GroupProto(made.Group), Tasks: newResults(len(made.Tasks)),
+		Duplicate: made.Duplicate}
 	for i := range made.Tasks {
 		switch j := &made.Tasks[i]; {
 		case j.Err != nil:

@@ -174,7 +174,8 @@ func (g *scheduleService) TriggerSchedule(ctx context.Context, r *pawlv1.Trigger
 		return nil, err
 	}
 	g.log.Info("schedule triggered", "schedule", r.GetName(), "task_id", a.ID.String(), "by", by)
-	return &pawlv1.TriggerScheduleResponse{TaskId: a.ID.String(), State: apiproto.StateProto(a.State), Status: apiproto.StatusProto(a.State)},
+	return &pawlv1.TriggerScheduleResponse{TaskId: a.ID.String(), State: apiproto.StateProto(a.State),
+			Status: apiproto.StatusProto(a.State)},
 		nil
 }
 

@@ -24,7 +24,8 @@ func (g *workerService) Ack(ctx context.Context, r *pawlv1.AckRequest) (*pawlv1.
 	if err != nil {
 		return nil, err
 	}
-	return &pawlv1.AckResponse{TaskId: call.Hold.ID.String(), Status: apiproto.StatusProto(s.State), State: apiproto.StateProto(s.State)}, nil
+	return &pawlv1.AckResponse{TaskId: call.Hold.ID.String(), Status: apiproto.StatusProto(s.State), State: apiproto.StateProto(s.State)},
+		nil
 }
 
 // Fail ends an attempt as failed.
@@ -64,8 +65,8 @@ func (g *workerService) Release(ctx context.Context, r *pawlv1.ReleaseRequest) (
 	if err != nil {
 		return nil, err
 	}
-	return &pawlv1.ReleaseResponse{TaskId: call.Hold.ID.String(), Status: apiproto.StatusProto(s.State), State: apiproto.StateProto(s.State),
-		NextRunAt: apiproto.TimeProto(s.NextRunAt)}, nil
+	return &pawlv1.ReleaseResponse{TaskId: call.Hold.ID.String(), Status: apiproto.StatusProto(s.State),
+		State: apiproto.StateProto(s.State), NextRunAt: apiproto.TimeProto(s.NextRunAt)}, nil
 }
 
 // settleOne runs one verb; span is the name of its span if it ends the claim, otherwise "".

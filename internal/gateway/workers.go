@@ -197,7 +197,8 @@ func workerProto(i *registry.Info) *pawlv1.Worker {
 	for j := range i.Running {
 		run := &i.Running[j]
 		p.Tasks = append(p.Tasks, &pawlv1.RunningTask{TaskId: run.Task.String(), Type: run.Type, Queue: run.Queue,
-			Attempt: apiproto.Int32Of(run.Attempt), Since: apiproto.WallProto(run.Since), LeaseExpiresAt: apiproto.WallProto(run.LeaseUntil)})
+			Attempt: apiproto.Int32Of(run.Attempt), Since: apiproto.WallProto(run.Since),
+			LeaseExpiresAt: apiproto.WallProto(run.LeaseUntil)})
 	}
 	if i.Lost != nil {
 		p.LostAt, p.LostReason = apiproto.WallProto(i.Lost.At), i.Lost.Reason

@@ -111,9 +111,9 @@ func TestDifferingReplicaIsFound(t *testing.T) {
 		if v, err := newClusterAdmin(w.nodes[w.leaderOf(1)].Node).Verify(t.Context(), 1); err != nil || v.Equal {
 			t.Errorf("the comparison by hand: %+v, %v, want that the replicas are not equal", v, err)
 		}
-		pass(10 * time.Minute)
+		pass(7 * time.Minute) // two more comparisons
 		if p := w.problems(); len(p) != 1 || !strings.Contains(p[0], want) {
-			t.Errorf("ten minutes later: problems %q, want the same", p)
+			t.Errorf("seven minutes later: problems %q, want the same", p)
 		}
 		if told := w.lines.about(`msg="a replica differs from the others"`, "shard=1 ", "replica=1.", "node="+odd+" ", "index=",
 			"most_others_agree=true"); len(told) != 1 {
@@ -128,7 +128,7 @@ func TestDifferingReplicaIsFound(t *testing.T) {
 		}
 
 		w.crash(odd)
-		pass(10 * time.Minute)
+		pass(4 * time.Minute) // another
 		if p := w.problems(); !slices.ContainsFunc(p, func(text string) bool { return strings.Contains(text, want) }) {
 			t.Errorf("the replica can't be compared: problems %q, want that it differed", p)
 		}

@@ -54,6 +54,9 @@ func TestEarlierCopyRejoins(t *testing.T) {
 		"logs, flushed since":  {"raft", false, true},
 	} {
 		t.Run(what, func(t *testing.T) {
+			if !c.restart && !c.flush {
+				bySameGoroutines(t, "the case of the same part in which something has happened since")
+			}
 			synctest.Test(t, func(t *testing.T) {
 				w := newNetwork(t)
 				dirs := w.grow()
@@ -123,6 +126,9 @@ func TestEarlierCopyDoesNotVote(t *testing.T) {
 func TestCopyFromBeforeTheOthers(t *testing.T) {
 	for _, join := range [][]string{nil, {"n2"}} {
 		t.Run(fmt.Sprint(join), func(t *testing.T) {
+			if join != nil {
+				bySameGoroutines(t, "the founder that is told by the others and then asks them")
+			}
 			synctest.Test(t, func(t *testing.T) {
 				w := newNetwork(t)
 				ended := make(chan error, 4)

@@ -83,7 +83,7 @@ type walk struct {
 	// fresh reports whether a node that is not refused starts in a directory in which the command has not begun.
 	fresh func(id datadir.Identity) bool
 
-	stride     int             // between the operations that fail; power is lost at each
+	stride     int             // between the operations of a kind that fail; 4 times that without long. Power is lost at each
 	operations []errorfs.Op    // of the command
 	seen       map[uint64]bool // what interruptions have left that was checked
 
@@ -163,15 +163,19 @@ func (w *walk) check(disk *vfs.MemFS) error {
 	return nil
 }
 
-// crashes loses power before each operation.
+// crashes loses power before each operation. What was not synced is kept to 0, 50 and 100 % in turn; with long, each time to all three.
+// In short runs power is lost before every fortieth operation.
 func (w *walk) crashes() {
 	disk := clone(w.before, 100, 0)
 	var first error // reported when the command has ended: nobody else could end it
 	err := w.run(walked(disk, func(n int, op errorfs.Op) error {
 		w.operations = append(w.operations, op)
-		for _, unsynced := range []int{0, 50, 100} {
+		for i, unsynced := range []int{0, 50, 100} {
 			if first != nil {
 				break
+			}
+			if !long && (n+i)%3 > 0 || testing.Short() && n%40 != 1 {
+				continue
 			}
 			if err := w.check(clone(disk, unsynced, n)); err != nil {
 				first = fmt.Errorf("crash before operation %d (kind %d of %s), %d %% of what was not synced kept: %w", n, op.Kind,
@@ -208,12 +212,24 @@ func fingerprint(disk *vfs.MemFS) uint64 {
 	return sum.Sum64()
 }
 
-// failures makes each operation fail: with EIO that operation alone, with ENOSPC all that need room from there on.
+// failures makes each operation fail: with EIO that operation alone, with ENOSPC all that need room from there on. In
+// short runs the first of each kind fails: that shows races.
 func (w *walk) failures() {
+	stride := w.stride
+	switch {
+	case testing.Short():
+		stride = len(w.operations)
+	case !long:
+		stride *= 4
+	}
 	for _, cause := range []syscall.Errno{syscall.EIO, syscall.ENOSPC} {
+		nth := map[errorfs.OpKind]int{}
 		for k, op := range w.operations {
 			again := k > 0 && op.Kind == w.operations[k-1].Kind && op.Path == w.operations[k-1].Path
-			if again || cause == syscall.ENOSPC && !needsRoom(op.Kind) || k%w.stride > 0 {
+			if again || cause == syscall.ENOSPC && !needsRoom(op.Kind) {
+				continue
+			}
+			if nth[op.Kind]++; (nth[op.Kind]-1)%stride > 0 {
 				continue
 			}
 			disk, hit := clone(w.before, 100, 0), errorfs.Op{}
@@ -261,9 +277,6 @@ func needsRoom(k errorfs.OpKind) bool {
 func (w *walk) all() {
 	w.t.Helper()
 	w.seen = map[uint64]bool{}
-	if testing.Short() {
-		w.stride *= 20
-	}
 	done := clone(w.before, 100, 0)
 	err := w.run(done)
 	if err == nil {

@@ -17,6 +17,9 @@ import (
 func TestAllViewsAgreeAfterAKill(t *testing.T) {
 	for _, leads := range []bool{true, false} {
 		t.Run(fmt.Sprint("leads ", leads), func(t *testing.T) {
+			if !leads {
+				bySameGoroutines(t, "TestAllViewsAgreeAfterAKill/leads_true")
+			}
 			synctest.Test(t, func(t *testing.T) {
 				w := newNetwork(t)
 				w.grow()

@@ -267,8 +267,8 @@ func webhookProto(ctx context.Context, h *webhooks.View) *pawlv1.Webhook {
 	}
 	p := &pawlv1.Webhook{Name: h.Name, Url: url, Queues: h.Queues, DepthOver: h.DepthOver, WaitOver: spanOrNil(h.WaitOver),
 		CreatedBy: h.CreatedBy, CreatedAt: apiproto.TimeProto(h.CreatedAt), ChangedAt: apiproto.TimeProto(h.ChangedAt),
-		RotatedAt: apiproto.TimeProto(h.RotatedAt), OldUntil: apiproto.TimeProto(h.OldUntil), Paused: h.Paused, PausedReason: h.PausedReason,
-		PausedBy: h.PausedBy, PausedAt: apiproto.TimeProto(h.PausedAt), DisabledReason: h.DisabledReason,
+		RotatedAt: apiproto.TimeProto(h.RotatedAt), OldUntil: apiproto.TimeProto(h.OldUntil), Paused: h.Paused,
+		PausedReason: h.PausedReason, PausedBy: h.PausedBy, PausedAt: apiproto.TimeProto(h.PausedAt), DisabledReason: h.DisabledReason,
 		DisabledAt: apiproto.TimeProto(h.DisabledAt), Pending: h.Pending, PendingSince: apiproto.TimeProto(h.PendingSince),
 		NextAttemptAt: ahead(h.NextAttempt.Time()), State: string(h.State()), FailingSince: apiproto.TimeProto(h.FailsSince),
 		Failures: int64(h.Failures), Delivered: h.Delivered, Failed: h.Failed, Dropped: h.Dropped,
