@@ -9,8 +9,9 @@ const (
 	newestLevel = 1
 )
 
-// nextRelease is set only by the linker, in tests of mixed versions: such a program stands in for one of the next release. In all else it is this
-// release, so the tests show that levels are respected, not that this release can read what the next one writes.
+// nextRelease is set only by the linker, in tests of mixed versions: such a program stands in for one of the next
+// release. In all else it is this release, so the tests show that levels are respected, not that this release can read
+// what the next one writes.
 var nextRelease string
 
 // maxLevel is the newest level that this program supports.

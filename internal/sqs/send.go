@@ -236,8 +236,9 @@ func checkSystem(all map[string]wire.Attribute) error {
 
 const maxAttributes = 10
 
-// isAttributeName reports whether a name has 1 to 256 letters, digits, and characters of "_.-". A regular expression that counts to 256 would be
-// 10 MB large, and compiling it was half of the CPU time in which each of Pawl's commands ran.
+// isAttributeName reports whether a name has 1 to 256 letters, digits, and characters of "_.-". A regular expression
+// that counts to 256 would be 10 MB large, and compiling it was half of the CPU time in which each of Pawl's commands
+// ran.
 func isAttributeName(name string) bool {
 	n := utf8.RuneCountInString(name)
 	return 0 < n && n <= 256 && !strings.ContainsFunc(name, func(r rune) bool {

@@ -75,8 +75,8 @@ func vet(t *testing.T, b block, file string) {
 	}
 }
 
-// overlay returns the name of a file that tells the go command of files in the package testdata/page. Its imports resolve in the repository's
-// module, and tests that read the repository meanwhile do not see it.
+// overlay returns the name of a file that tells the go command of files in the package testdata/page. Its imports
+// resolve in the repository's module, and tests that read the repository meanwhile do not see it.
 func overlay(t *testing.T, dir string, files map[string]string) string {
 	t.Helper()
 	here, err := os.Getwd()
@@ -138,7 +138,8 @@ func typeCheck(t *testing.T, source string) (out []error) {
 	return out
 }
 
-// exports are the files with the export data of all packages that programs and fragments may import: those of the repository, and what they import.
+// exports are the files with the export data of all packages that programs and fragments may import: those of the
+// repository, and what they import.
 var exports = sync.OnceValues(func() (map[string]string, error) {
 	cmd := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", "github.com/pawlq/pawl/...",
 		"github.com/standard-webhooks/standard-webhooks/libraries/go")
