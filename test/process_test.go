@@ -42,8 +42,8 @@ var relayBinary = sync.OnceValues(func() (string, error) {
 	return build("pawl-outbox", "pawl-outbox", "")
 })
 
-// nextBinary builds, once, a pawl that supports one more feature level, as the next release may. Only the linker makes the difference, so that
-// nothing is compiled again.
+// nextBinary builds, once, a pawl that supports one more feature level, as the next release may. Only the linker makes
+// the difference, so that nothing is compiled again.
 var nextBinary = sync.OnceValues(func() (string, error) {
 	return build("pawl-next", "pawl", " -X github.com/pawlq/pawl/internal/node.nextRelease=1")
 })
@@ -84,6 +84,9 @@ func count(t *testing.T, env string, n int) int {
 	return n
 }
 
+// long is set for a run in full (make soak): otherwise some tests try a sample.
+var long = os.Getenv("PAWL_LONG") != ""
+
 // budget compares a duration with what we promise. Timing fails a test only if PAWL_BUDGETS is set: the machine may be busy otherwise.
 func budget(t testing.TB, what string, took, limit time.Duration) {
 	t.Helper()
@@ -101,7 +104,7 @@ func eventually(t testing.TB, what string, limit time.Duration, holds func() boo
 		if time.Now().After(deadline) {
 			t.Fatalf("not within %s: %s", limit, what)
 		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 
