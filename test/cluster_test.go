@@ -36,7 +36,7 @@ const (
 	// lookTime limits one request for a node's state.
 	lookTime = time.Second
 	// clusterPace makes producers leave some of the machine to three servers.
-	clusterPace = 20 * time.Millisecond
+	clusterPace = 40 * time.Millisecond
 	// clusterProbe is the resolution at which gaps are measured.
 	clusterProbe = 20 * time.Millisecond
 )
@@ -182,7 +182,7 @@ func (c *nodes) whole() {
 		if said = fmt.Sprintf("%+v, %v", info, err); err == nil && replicated(info) {
 			return
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond)
 	}
 	c.t.Fatalf("the cluster is not complete within %s: %s", startLimit, said)
 }

@@ -30,6 +30,7 @@
 //	PAWL_TASKS           tasks on disk in TestStartWithManyTasks
 //	PAWL_IDLE_SECONDS    duration of TestIdle
 //	PAWL_SYNC_STEP       syncs between two kills in TestKillAtSync; 1: at each
+//	PAWL_LONG            if set, everything is tried of which other runs try a sample
 //	PAWL_BUDGETS         if set, taking longer than promised is a failure rather than just logged
 //
 // Tests that need strace, or root to mount a disk or to create a network, are skipped where these are unavailable.

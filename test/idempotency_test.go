@@ -38,7 +38,7 @@ const (
 	payWorkers     = 4
 	paySlots       = 25 // of a worker
 	payLease       = 2 * time.Second
-	payBatches     = 20 // of the producer, each followed by a kill
+	payBatches     = 12 // of the producer, each followed by a kill
 	payKillsBeyond = 5
 	payDrain       = startLimit
 	// payLife is when a process exits by itself, in case the test has died.
@@ -337,7 +337,7 @@ func TestIdempotency(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	s.start()
-	n := count(t, "PAWL_PAYMENTS", 3_000)
+	n := count(t, "PAWL_PAYMENTS", 1_500)
 	client, err := pawl.Dial(s.addr)
 	if err != nil {
 		t.Fatal(err)

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,7 +30,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("PAWL_BINARY"); path != "" {
 		return path, nil
 	}
-	return build("pawl", "pawl")
+	return build("pawl", "pawl", "")
 })
 
 // relayBinary returns the path of pawl-outbox, beside that of pawl, or built likewise.
@@ -40,35 +39,23 @@ var relayBinary = sync.OnceValues(func() (string, error) {
 	if _, err := os.Stat(beside); err == nil {
 		return beside, nil
 	}
-	return build("pawl-outbox", "pawl-outbox")
+	return build("pawl-outbox", "pawl-outbox", "")
 })
 
-// nextBinary builds, once, a pawl that supports one more feature level, as the next release may.
+// nextBinary builds, once, a pawl that supports one more feature level, as the next release may. Only the linker makes
+// the difference, so that nothing is compiled again.
 var nextBinary = sync.OnceValues(func() (string, error) {
-	return build("pawl-next", "pawl", "-tags", "pawl_next_level,"+tags())
+	return build("pawl-next", "pawl", " -X github.com/pawlq/pawl/internal/node.nextRelease=1")
 })
-
-// tags returns the build tags of this test program. -tags overrides GOFLAGS, and without Pebble's tag everything that
-// depends on Pebble would be recompiled.
-func tags() string {
-	info, _ := debug.ReadBuildInfo()
-	for _, s := range info.Settings {
-		if s.Key == "-tags" {
-			return s.Value
-		}
-	}
-	return ""
-}
 
 // build builds a program of cmd/ under another name.
-func build(name, program string, flags ...string) (string, error) {
+func build(name, program, link string) (string, error) {
 	dir, err := binaries()
 	if err != nil {
 		return "", err
 	}
 	path := filepath.Join(dir, name)
-	args := append(append([]string{"build", "-ldflags", "-s -w"}, flags...), "-o", path, "../cmd/"+program)
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-ldflags", "-s -w"+link, "-o", path, "../cmd/"+program).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	return path, nil
@@ -97,6 +84,9 @@ func count(t *testing.T, env string, n int) int {
 	return n
 }
 
+// long is set for a run in full (make soak): otherwise some tests try a sample.
+var long = os.Getenv("PAWL_LONG") != ""
+
 // budget compares a duration with what we promise. Timing fails a test only if PAWL_BUDGETS is set: the machine may be busy otherwise.
 func budget(t testing.TB, what string, took, limit time.Duration) {
 	t.Helper()
@@ -114,7 +104,7 @@ func eventually(t testing.TB, what string, limit time.Duration, holds func() boo
 		if time.Now().After(deadline) {
 			t.Fatalf("not within %s: %s", limit, what)
 		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 

@@ -24,7 +24,7 @@ const startBudget = 5 * time.Second
 // serves, and its memory. PAWL_TASKS sets how many. Like TestIdle it measures, and so runs alone.
 func TestStartWithManyTasks(t *testing.T) {
 	const batch = 1000
-	n := count(t, "PAWL_TASKS", 50_000)
+	n := count(t, "PAWL_TASKS", 20_000)
 	n -= n % batch
 	s := newServer(t)
 	s.start()

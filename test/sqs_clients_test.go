@@ -49,8 +49,8 @@ func TestSQSGoCDK(t *testing.T) {
 	const module = "testdata/sqs/gocdk"
 	wants(t, "go", "-C", module, "list", "-deps", "-test", "./...")
 	suite := filepath.Join(t.TempDir(), "suite")
-	if out, err := exec.CommandContext(t.Context(), "go", "test", "-C", module, "-c", "-o", suite,
-		".").CombinedOutput(); err != nil { // #nosec G204 -- ours
+	if out, err := exec.CommandContext(t.Context(), "go", "test", "-C", module, "-c", "-ldflags", "-s -w",
+		"-o", suite, ".").CombinedOutput(); err != nil { // #nosec G204 -- ours
 		t.Fatalf("go test -c: %v\n%s", err, out)
 	}
 	_, env, _ := newSQSServer(t, t.TempDir())

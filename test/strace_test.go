@@ -70,10 +70,14 @@ func (i *injected) lift() {
 }
 
 // startsUnder makes the server start with a fault. The tracer is a grandchild (-D), so that the server is still our
-// child, and ends with it.
+// child, and ends with it. For an error, only the traced calls stop the server. Then strace would send no signal.
 func (s *server) startsUnder(f fault) *injected {
 	i := &injected{t: s.t, report: filepath.Join(s.t.TempDir(), "calls")}
-	s.under = append([]string{"strace", "-D"}, f.args(i.report)...)
+	s.under = []string{"strace", "-D"}
+	if strings.HasPrefix(f.does, "error=") {
+		s.under = append(s.under, "--seccomp-bpf")
+	}
+	s.under = append(s.under, f.args(i.report)...)
 	return i
 }
 

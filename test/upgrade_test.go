@@ -25,6 +25,7 @@ const (
 // addresses see no error.
 func TestClusterUpgrade(t *testing.T) {
 	t.Parallel()
+	withNext(t)
 	c := newClusterOf(t, binary)
 	operator := admin.New(c.operator(pawl.DialOptions{RetryFor: startLimit}))
 	if err := operator.Cluster().AddShards(t.Context(), dataShard+1); err != nil {
@@ -64,6 +65,15 @@ func TestClusterUpgrade(t *testing.T) {
 	w.finish()
 	stream.check()
 	w.check()
+}
+
+// withNext builds nextBinary before anything runs that would load the machine meanwhile.
+func withNext(t *testing.T) {
+	t.Helper()
+	skipIfShort(t)
+	if _, err := nextBinary(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // runs stops a server, and restarts it with another program.
@@ -161,11 +171,12 @@ func limit(t *testing.T, operator admin.Client, queue string) error {
 // is refused, whether or not the server's copy of the map is lost.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
+	withNext(t)
 	s := newServer(t, "--shards", "2")
 	client := s.dial(pawl.DialOptions{RetryFor: startLimit})
 	operator := admin.New(client)
 	s.start()
-	w := load{addrs: []string{s.addr}, queues: []string{"a", "b"}, scattered: true}.start(t)
+	w := load{addrs: []string{s.addr}, queues: []string{"a", "b"}, pace: serverPace, scattered: true}.start(t)
 	w.flow(&w.acked)
 	if err := errors.Join(limit(t, operator, "a"), unique(t, client), schedule(t, operator)); err != nil {
 		t.Fatal(err)

@@ -69,7 +69,7 @@ const (
 	// faultlessTime is for calls that must be answered.
 	faultlessTime = time.Minute
 	// serverPace keeps enqueues under way at any time, and leaves the CPUs to other tests.
-	serverPace = 8 * time.Millisecond
+	serverPace = 16 * time.Millisecond
 )
 
 // newWorkload loads one server.
@@ -392,7 +392,7 @@ func verbOf(id int, c *pawl.Client, verb history.Op, claim *pawl.Claim) (history
 }
 
 // disruptPause is the maximum pause of a disrupter between two calls.
-const disruptPause = 30 * time.Millisecond
+const disruptPause = 60 * time.Millisecond
 
 // disrupt does what operators and confused workers do: it reads tasks, cancels some, and ends claims that others may have by now.
 func (w *workload) disrupt(id int, c *pawl.Client) {

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -64,7 +65,8 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("DATA", env.WorkDir+"/data")
 			env.Setenv("TMPDIR", env.WorkDir+"/.tmp")
-			env.Setenv("GOROOT", goroot)
+			env.Setenv("GOROOT", goroot())
+			env.Setenv("GOGC", "400") // a command ends before it has collected garbage; servers collect it as usual
 			env.Values[serverKey{}] = new(serverProcess)
 			env.Values[collectorKey{}] = new(collector)
 			return nil
@@ -101,10 +103,11 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-var goroot = func() string {
+// goroot is asked for only by the tests: each command of a script starts this program too.
+var goroot = sync.OnceValue(func() string {
 	out, _ := exec.Command("go", "env", "GOROOT").Output()
 	return strings.TrimSpace(string(out))
-}()
+})
 
 type serverKey struct{}
 

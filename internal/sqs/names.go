@@ -107,6 +107,7 @@ func (x *exchange) named(name string, in lookup) (queues.Queue, error) {
 	return q, err
 }
 
+// nameForm is the format of the names of queues, the IDs of a batch's entries, and the labels of permissions.
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,80}$`)
 
 const fifoSuffix = ".fifo"

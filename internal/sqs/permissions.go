@@ -30,10 +30,7 @@ const (
 	maxActions    = 7
 )
 
-var (
-	labelForm   = regexp.MustCompile(`^[A-Za-z0-9_-]{1,80}$`)
-	accountForm = regexp.MustCompile(`^[0-9]{12}$`)
-)
+var accountForm = regexp.MustCompile(`^[0-9]{12}$`)
 
 // grantable are the actions that can be granted.
 var grantable = []string{"*", "SendMessage", "ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes",
@@ -49,7 +46,7 @@ func addPermission(x *exchange) error {
 	switch {
 	case in.Label == "":
 		return wire.Missing("Label")
-	case !labelForm.MatchString(in.Label):
+	case !nameForm.MatchString(in.Label):
 		return wire.BadValue(task.Cut(in.Label, 100), "Label",
 			"Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length.")
 	case len(in.AccountIDs) == 0:

@@ -58,6 +58,10 @@ func TestMessagesAreChecked(t *testing.T) {
 	}{
 		{"a name with accents", standard, with("attr.1øßä", value("v")), ok},
 		{"a name with a space", standard, with("a b", value("v")), "InvalidParameterValue: Invalid message attribute name 'a b'."},
+		{"no name", standard, with("", value("v")), "InvalidParameterValue: Invalid message attribute name ''."},
+		{"a name of 256 characters", standard, with(strings.Repeat("٣_-ß", 64), value("v")), ok},
+		{"a name of 257 characters", standard, with(strings.Repeat("ß", 257), value("v")),
+			"InvalidParameterValue: Invalid message attribute name '" + strings.Repeat("ß", 50) + "'."},
 		{"a bad character in a value", standard, with("a", value("\x01")),
 			"InvalidParameterValue: Invalid characters found in message attribute 'a'."},
 		{"a control character in a type", standard, with("a", wire.Attribute{DataType: "String.\n", StringValue: new("v")}),

@@ -36,7 +36,7 @@ const groupingFor = 2 * time.Minute
 // Whatever moves, each group counts each member once, and enqueues its tasks once.
 func TestGroupsMove(t *testing.T) {
 	dir := t.TempDir()
-	for seed := range uint64(3) {
+	for seed := range seeds(2, 3) {
 		synctest.Test(t, func(t *testing.T) {
 			h := build(t, 4, dir)
 			rpc := newRPC(t, h)

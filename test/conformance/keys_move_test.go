@@ -47,7 +47,7 @@ const (
 func TestKeysWhileSlotsMove(t *testing.T) {
 	dir := t.TempDir()
 	seen := map[string]int{}
-	for seed := range uint64(5) {
+	for seed := range seeds(3, 5) {
 		synctest.Test(t, func(t *testing.T) {
 			h := build(t, keyedShards, filepath.Join(dir, fmt.Sprint(seed)))
 			m := &keyed{T: t, h: h, rpc: newRPC(t, h), seed: seed, rnd: rand.New(rand.NewPCG(seed, 7)),

@@ -295,7 +295,7 @@ type effects struct {
 func TestOnceWhileSlotsMove(t *testing.T) {
 	const keys, leastMoves = 20, 5
 	dir := t.TempDir()
-	for seed := range uint64(2) {
+	for seed := range seeds(1, 2) {
 		synctest.Test(t, func(t *testing.T) {
 			h := build(t, movingShards, dir)
 			m := &moving{T: t, h: h, rpc: newRPC(t, h), seed: seed}

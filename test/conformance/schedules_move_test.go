@@ -36,7 +36,7 @@ const (
 // Whatever moves, each tick creates one task, and the history has its id.
 func TestTicksMove(t *testing.T) {
 	dir := t.TempDir()
-	for seed := range uint64(3) {
+	for seed := range seeds(2, 3) {
 		synctest.Test(t, func(t *testing.T) {
 			h := build(t, 4, dir)
 			rpc := newRPC(t, h)

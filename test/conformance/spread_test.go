@@ -46,7 +46,7 @@ const (
 // Whatever moves, each key and each request stands for one task, each task is run, and none is lost.
 func TestSlotsMove(t *testing.T) {
 	dir := t.TempDir()
-	for seed := range uint64(3) {
+	for seed := range seeds(2, 3) {
 		synctest.Test(t, func(t *testing.T) {
 			h := build(t, movingShards, dir)
 			m := &moving{T: t, h: h, rpc: newRPC(t, h), seed: seed, rest: 10 * time.Minute, want: map[string]string{},

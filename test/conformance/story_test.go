@@ -3,7 +3,9 @@ package conformance
 import (
 	"context"
 	"errors"
+	"os"
 	"reflect"
+	"runtime/debug"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -89,6 +91,20 @@ func tellAll(t *testing.T, stories []story) {
 			}
 		})
 	}
+}
+
+// TestMain has less garbage collected than usual, which would take a sixth of the time.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400)
+	os.Exit(m.Run())
+}
+
+// seeds returns how many seeds a test of random moves tries: few, or many if PAWL_LONG is set.
+func seeds(few, many uint64) uint64 {
+	if os.Getenv("PAWL_LONG") != "" {
+		return many
+	}
+	return few
 }
 
 // ctx is for calls that end by themselves.

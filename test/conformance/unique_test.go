@@ -173,7 +173,7 @@ func TestUnique(t *testing.T) {
 // Whatever moves, at most one task of a unique key runs and one waits, and no key is lost.
 func TestUniqueWhileSlotsMove(t *testing.T) {
 	dir := t.TempDir()
-	for seed := range uint64(3) {
+	for seed := range seeds(2, 3) {
 		synctest.Test(t, func(t *testing.T) {
 			h := build(t, movingShards, dir)
 			m := &moving{T: t, h: h, rpc: newRPC(t, h), seed: seed, rest: time.Minute}

@@ -20,48 +20,78 @@ import (
 	"testing"
 )
 
-// TestGoPrograms: programs in the pages are formatted and compile, and tests among them pass.
+// TestGoPrograms: programs in the pages are formatted, and vet accepts them; tests among them pass, all in one package.
 func TestGoPrograms(t *testing.T) {
+	dir, tests := t.TempDir(), map[string]string{}
 	for _, page := range pages(t) {
 		for _, b := range blocksOf(t, page) {
 			if b.lang != "go" || !isProgram(b) {
 				continue
 			}
-			t.Run(strings.ReplaceAll(b.String(), "/", "_"), func(t *testing.T) {
-				if tidy, err := format.Source([]byte(b.text)); err != nil || string(tidy) != b.text {
-					t.Errorf("gofmt: %v; formatted it is\n%s", err, tidy)
-				}
-				name, verb := "main.go", []string{"vet"}
-				if strings.Contains(b.text, "\nfunc Test") {
-					name, verb = "main_test.go", []string{"test", "-count", "1"}
-				}
-				verb = append(verb, "-overlay", asPackage(t, name, b.text), "./testdata/page")
-				if out, err := exec.Command("go", verb...).CombinedOutput(); err != nil { // #nosec G204 -- a file of ours
-					t.Errorf("%v: %s", err, out)
-				}
-			})
+			if tidy, err := format.Source([]byte(b.text)); err != nil || string(tidy) != b.text {
+				t.Errorf("%s: gofmt: %v; formatted it is\n%s", b, err, tidy)
+			}
+			name := strings.NewReplacer("/", "_", ":", "_").Replace(b.String()) + "_test.go"
+			vet(t, b, write(t, dir, name, b.text))
+			if _, rest, _ := strings.Cut(b.text, "\n"); strings.Contains(rest, "\nfunc Test") {
+				tests[name] = write(t, dir, "tests_"+name, "package page_test\n"+rest)
+			}
 		}
+	}
+	args := []string{"test", "-vet", "off", "-count", "1", "-ldflags", "-s -w", "-overlay", overlay(t, dir, tests), "./testdata/page"}
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil { // #nosec G204 -- files of ours
+		t.Errorf("go %q: %v: %s", args, err, out)
 	}
 }
 
-// asPackage returns an overlay in which a file is the whole package in testdata/page. Its imports resolve in the
-// repository's module, and tests that read the repository meanwhile do not see it.
-func asPackage(t *testing.T, name, text string) (overlay string) {
+func write(t *testing.T, dir, name, text string) (path string) {
+	t.Helper()
+	path = filepath.Join(dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// vet runs vet on a program without looking at its dependencies, which go vet would do first.
+func vet(t *testing.T, b block, file string) {
+	t.Helper()
+	known, err := exports()
+	if err != nil {
+		t.Fatal(err)
+	}
+	imports := map[string]string{}
+	for path := range known {
+		imports[path] = path
+	}
+	unit, err := json.Marshal(map[string]any{"ID": "page", "Compiler": "gc", "ImportPath": "page", "GoFiles": []string{file},
+		"ImportMap": imports, "PackageFile": known, "VetxOutput": file + ".vetx"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := write(t, filepath.Dir(file), filepath.Base(file)+".cfg", string(unit))
+	if out, err := exec.Command("go", "tool", "vet", config).CombinedOutput(); err != nil { // #nosec G204 -- a file of ours
+		t.Errorf("%s: vet: %v: %s", b, err, out)
+	}
+}
+
+// overlay returns the name of a file that tells the go command of files in the package testdata/page. Its imports
+// resolve in the repository's module, and tests that read the repository meanwhile do not see it.
+func overlay(t *testing.T, dir string, files map[string]string) string {
 	t.Helper()
 	here, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	file, overlay := filepath.Join(dir, name), filepath.Join(dir, "overlay.json")
-	replace, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(here, "testdata/page", name): file}})
+	replace := map[string]string{}
+	for name, file := range files {
+		replace[filepath.Join(here, "testdata/page", name)] = file
+	}
+	text, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.WriteFile(file, []byte(text), 0o600), os.WriteFile(overlay, replace, 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	return overlay
+	return write(t, dir, "overlay.json", string(text))
 }
 
 func isProgram(b block) bool { return strings.HasPrefix(b.text, "package ") }
@@ -108,9 +138,10 @@ func typeCheck(t *testing.T, source string) (out []error) {
 	return out
 }
 
-// exports are the files with the export data of all packages that fragments may import.
+// exports are the files with the export data of all packages that programs and fragments may import: those of the
+// repository, and what they import.
 var exports = sync.OnceValues(func() (map[string]string, error) {
-	cmd := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", "std", "github.com/pawlq/pawl/...",
+	cmd := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", "github.com/pawlq/pawl/...",
 		"github.com/standard-webhooks/standard-webhooks/libraries/go")
 	var faults bytes.Buffer
 	cmd.Stderr = &faults

@@ -1,5 +1,0 @@
-//go:build !pawl_next_level
-
-package node
-
-const maxLevel = newestLevel
