@@ -38,7 +38,7 @@ const (
 	payWorkers     = 4
 	paySlots       = 25 // of a worker
 	payLease       = 2 * time.Second
-	payBatches     = 12 // of the producer, each followed by a kill
+	payBatches     = 20 // of the producer at most, each followed by a kill
 	payKillsBeyond = 5
 	payDrain       = startLimit
 	// payLife is when a process exits by itself, in case the test has died.
@@ -160,6 +160,7 @@ func payInDatabase() (func(ctx context.Context, t *pawl.Task[payment], _ *provid
 	if err != nil {
 		return nil, err
 	}
+	db.SetMaxIdleConns(paySlots) // a new connection is a new process of the database
 	box, err := outbox.Open(context.Background(), db, outbox.Postgres)
 	return func(ctx context.Context, t *pawl.Task[payment], _ *provider) error {
 		tx, err := db.BeginTx(ctx, nil)
@@ -337,7 +338,7 @@ func TestIdempotency(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	s.start()
-	n := count(t, "PAWL_PAYMENTS", 1_500)
+	n := count(t, "PAWL_PAYMENTS", 1_000)
 	client, err := pawl.Dial(s.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -420,7 +421,7 @@ func (x *experiment) run() {
 	}
 	x.tasks = len(items)
 	rand.Shuffle(len(items), func(i, j int) { items[i], items[j] = items[j], items[i] })
-	size := (len(items) + payBatches - 1) / payBatches
+	size := max(payWorkers*paySlots, (len(items)+payBatches-1)/payBatches)
 	for len(items) > 0 {
 		batch := items[:min(size, len(items))]
 		items = items[len(batch):]

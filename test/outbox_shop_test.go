@@ -57,6 +57,7 @@ func playShop() error {
 		return err
 	}
 	db.SetMaxOpenConns(shopKeys + 6)
+	db.SetMaxIdleConns(shopKeys + 6) // a new connection is a new process of the database
 	client, err := pawl.Dial(os.Getenv(serverEnv), pawl.DialOptions{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
@@ -98,7 +99,7 @@ func (a *shopApp) write(ctx context.Context, key int) {
 		if err := a.writeOne(ctx, order{fmt.Sprintf("%d-%d", key, seq), key, seq}, seq%3 != 2); err != nil {
 			time.Sleep(shopPause)
 		}
-		time.Sleep(rand.N(10 * time.Millisecond))
+		time.Sleep(rand.N(3 * shopPause)) // some order of the 16 keys is always being written
 	}
 }
 
