@@ -22,7 +22,7 @@ type Route struct {
 	RPC    string
 	handle func(*exchange) error
 
-	Spec  *pawlv1.Route
+	Spec  *pawlv1.Route    // nil: the route has no RPC
 	takes *apijson.Message // the type of the request
 	// inPath are the fields of the request in the path, by their names there.
 	inPath map[string]*apijson.Field

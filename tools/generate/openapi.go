@@ -330,7 +330,7 @@ func layOut(b *bytes.Buffer, name string, value any, newline string) {
 	if err := encoder.Encode(value); err != nil {
 		panic(err)
 	}
-	if line.Truncate(line.Len() - 1); line.Len() <= 100 || name == "example" {
+	if line.Truncate(line.Len() - 1); line.Len() <= 120 || name == "example" {
 		b.Write(line.Bytes())
 		return
 	}

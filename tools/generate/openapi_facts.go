@@ -21,7 +21,7 @@ var (
 	nameSize = task.DefaultLimits().Name
 	uuid     = object{"type": "string", "format": "uuid"}
 	pattern  = object{"pattern": "^[A-Za-z0-9._:*-]+$", "minLength": 1, "maxLength": nameSize}
-	once     = object{"minItems": 1}
+	notEmpty = object{"minItems": 1}
 )
 
 func upTo(size int) object         { return object{"maxLength": size} }
@@ -47,7 +47,7 @@ var requestFacts = []fact{
 	{"*Webhook*.queues", object{"maxItems": task.MaxPatterns}},
 	{"*Webhook*.events", listOf(oneOf(append(task.NotificationKinds, "task.*", "breaker.*", "schedule.*", "queue.*")...))},
 	{"AddWebhookRequest.depth_over SetWebhookRequest.depth_over", object{"minimum": 0, "maximum": 1_000_000_000}},
-	{"AddTokenRequest.roles AddTokenRequest.queues AddGroupTasksRequest.tasks", once},
+	{"AddTokenRequest.roles AddTokenRequest.queues AddGroupTasksRequest.tasks", notEmpty},
 	{"AddTokenRequest.expires_in RotateTokenRequest.expires_in", object{"default": "2160h"}},
 	{"RotateTokenRequest.overlap RotateWebhookSecretRequest.overlap", object{"default": "24h"}},
 	{"GetQueueScaleRequest.slots", object{"default": 10}},
@@ -90,7 +90,7 @@ var facts = []fact{
 		"required": []string{"dry_run", "is_lower_bound", "matched", "sample"}}},
 	{"DeadGroup.trend", object{"minItems": 24, "maxItems": 24}},
 	{"Schedule.coming", object{"maxItems": 4}},
-	{"ExplainTaskResponse.reasons", once},
+	{"ExplainTaskResponse.reasons", notEmpty},
 
 	{"Token.name *Token*.name", named("^[A-Za-z0-9._:-]+$", 64)},
 	{"Namespace.name *Namespace*.name SetQuotasRequest.name WhoAmIResponse.namespace GetLimitsResponse.namespace",

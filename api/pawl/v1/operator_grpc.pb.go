@@ -58,7 +58,8 @@ type OperatorServiceClient interface {
 	ResumeQueue(ctx context.Context, in *ResumeQueueRequest, opts ...grpc.CallOption) (*ResumeQueueResponse, error)
 	// SpreadQueue spreads a queue over shards: its 64 slots move, the same number to each. Existing tasks stay where they are and drain. When
 	// the call returns, new tasks go to the new shards. While the queue is in several shards, a task whose key, unique key and idempotency
-	// key are in different slots is refused with invalid_argument. If the queue has such tasks, the call is refused with wrong_state.
+	// key are in different slots is refused with invalid_argument. If the queue has such tasks, the call is refused with wrong_state, unless
+	// force is set.
 	SpreadQueue(ctx context.Context, in *SpreadQueueRequest, opts ...grpc.CallOption) (*SpreadQueueResponse, error)
 	// CloseBreaker closes the breaker of a type, or all breakers of a queue. There is no call to open a breaker: to stop a type, pause it.
 	CloseBreaker(ctx context.Context, in *CloseBreakerRequest, opts ...grpc.CallOption) (*CloseBreakerResponse, error)
@@ -281,7 +282,8 @@ type OperatorServiceServer interface {
 	ResumeQueue(context.Context, *ResumeQueueRequest) (*ResumeQueueResponse, error)
 	// SpreadQueue spreads a queue over shards: its 64 slots move, the same number to each. Existing tasks stay where they are and drain. When
 	// the call returns, new tasks go to the new shards. While the queue is in several shards, a task whose key, unique key and idempotency
-	// key are in different slots is refused with invalid_argument. If the queue has such tasks, the call is refused with wrong_state.
+	// key are in different slots is refused with invalid_argument. If the queue has such tasks, the call is refused with wrong_state, unless
+	// force is set.
 	SpreadQueue(context.Context, *SpreadQueueRequest) (*SpreadQueueResponse, error)
 	// CloseBreaker closes the breaker of a type, or all breakers of a queue. There is no call to open a breaker: to stop a type, pause it.
 	CloseBreaker(context.Context, *CloseBreakerRequest) (*CloseBreakerResponse, error)

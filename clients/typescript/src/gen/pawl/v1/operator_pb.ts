@@ -1765,7 +1765,8 @@ export const OperatorService: GenService<{
   /**
    * SpreadQueue spreads a queue over shards: its 64 slots move, the same number to each. Existing tasks stay where they are and drain. When
    * the call returns, new tasks go to the new shards. While the queue is in several shards, a task whose key, unique key and idempotency
-   * key are in different slots is refused with invalid_argument. If the queue has such tasks, the call is refused with wrong_state.
+   * key are in different slots is refused with invalid_argument. If the queue has such tasks, the call is refused with wrong_state, unless
+   * force is set.
    *
    * @generated from rpc pawl.v1.OperatorService.SpreadQueue
    */
