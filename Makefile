@@ -111,15 +111,15 @@ lint: ## run vet and staticcheck
 	$(SELDOM) $(GO) tool staticcheck ./...
 
 .PHONY: generate
-generate: $(BUF) ## regenerate the code in api/ from the .proto files, and the reference pages from the commands
+generate: $(BUF) ## regenerate the code and the OpenAPI document from the .proto files, and the reference pages from the commands
 	cd api && ../$(BUF) lint && ../$(BUF) generate
 	$(SELDOM) $(GO) run ./tools/generate
 	$(TEST) ./cmd/pawl -run TestReference -rewrite
 
 .PHONY: generate-check
 generate-check: generate ## check that the generated code is up to date
-	@changed=$$(git status --porcelain 'admin/*_gen.go' api clients docs/cli.md docs/configuration.md); \
-	if [ -n "$$changed" ]; then echo "generated code is out of date: $$changed"; git --no-pager diff --stat admin api clients docs; exit 1; fi
+	@changed=$$(git status --porcelain 'admin/*_gen.go' api clients internal/rest/openapi.json docs/cli.md docs/configuration.md); \
+	if [ -n "$$changed" ]; then echo "generated code is out of date: $$changed"; git --no-pager diff --stat admin api clients internal/rest docs; exit 1; fi
 
 $(BUF):
 	mkdir -p .cache/buf

@@ -18,7 +18,7 @@ type Identity struct {
 	Name          string    // of the token
 	Roles         []Role    // produce, consume, observe, operate, admin; including those that other roles include
 	Namespace     string    // of this call
-	AllNamespaces bool      // the token is valid in all namespaces
+	AllNamespaces bool      // the token is valid in all namespaces, and each call selects one
 	Queues        []string  // patterns of the queues it is limited to; nil: all queues
 	ExpiresAt     time.Time // zero: never
 	Certificate   string    // the name of the client certificate that identified the caller; "": the caller sent a token
@@ -184,7 +184,7 @@ func updatedNamespaceOf(p *pawlv1.SetQuotasResponse) UpdatedNamespace {
 	}
 }
 
-// Quotas limit what a namespace may use; 0: no limit. Requests beyond a quota are refused, tasks with queue_full or
+// Quotas are what a namespace may use; 0: no limit. Requests beyond a quota are refused, tasks with queue_full or
 // rate_limited.
 type Quotas struct {
 	MaxBacklog           int64 // tasks that have not ended

@@ -24,7 +24,7 @@ type AuditEntry struct {
 	Reason     string
 	Action     string          // such as queue.pause; docs/audit.md lists them all
 	TargetKind string          // queue, task, group, operation, schedule, worker, node, shard, cluster, token, namespace, webhook, marker
-	Target     string          // a name, or the id of a task
+	Target     string          // a name, or the id of a task, a worker or a marker
 	Queue      string          // the target's, if it has one
 	Tasks      int64           // changed in this shard by a call on many tasks
 	Before     json.RawMessage // old values of what changed: a JSON object with dotted names; nil: it did not exist

@@ -16,11 +16,11 @@ type ClusterStatus struct {
 	Settings ClusterSettings
 	Nodes    []Node        // by name, without removed ones
 	Shards   []ShardStatus // by number; 0 is the system shard
-	Problems []string      // a sentence each
+	Problems []string      // what is wrong, a sentence each
 	// Set while no leader of the system shard answers: the node whose view this is, from its copy of the map and the
 	// nodes that answer it.
 	SeenBy string
-	Node   string // that answers: it has just asked the others, and its view of them is this
+	Node   string // the node that answers: it has just asked the others, and its view of them is this
 }
 
 func clusterStatusOf(p *pawlv1.GetClusterResponse) ClusterStatus {

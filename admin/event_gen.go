@@ -58,9 +58,9 @@ func eventOf(p *pawlv1.Event) Event {
 
 // EventFilter selects events. All fields that are set must match; resets are always sent.
 type EventFilter struct {
-	Queue  string
-	Type   string // of the task, breaker or pause
-	TaskID string
+	Queue  string      // only of this queue
+	Type   string      // of the task, breaker or pause
+	TaskID string      // only of this task
 	Kinds  []EventKind // any of these, at most 32; task.* is a whole group
 	// Of the last event or frame that was seen on an earlier stream; "": start from now. A server keeps events for
 	// minutes, and not across a change of leader: if they are gone, the stream starts with a reset.

@@ -16,7 +16,7 @@ type Marker struct {
 	Kind      MarkerKind // deploy, incident, note
 	Title     string     // one line, up to 200 bytes
 	Version   string     // what was deployed: one line, up to 100 bytes
-	URL       string     // http or https, up to 1,000 bytes
+	URL       string     // an http or https URL, up to 1,000 bytes
 	Queues    []string   // patterns of the queues it concerns, in which * matches any characters; nil: all
 	Types     []string   // patterns of the task types it concerns; nil: all
 	At        time.Time
@@ -46,7 +46,7 @@ type MarkerSpec struct {
 	Kind    MarkerKind // deploy, incident, note
 	Title   string     // one line, up to 200 bytes
 	Version string     // what was deployed: one line, up to 100 bytes
-	URL     string     // http or https, up to 1,000 bytes
+	URL     string     // an http or https URL, up to 1,000 bytes
 	Queues  []string   // patterns of the queues it concerns, at most 16; nil: all
 	Types   []string   // patterns of the task types it concerns, at most 16; nil: all
 	At      time.Time  // within the last 90 days, or up to a day ahead; default now

@@ -43,8 +43,8 @@ var operationStateWords = convert.Words[OperationState](pawlv1.OperationState_na
 type OperationSpec struct {
 	Action   Action            // required
 	Filter   *Filter           // AllTasks() means every task that the action applies to
-	ToQueue  string            // ActionMove only
-	Priority pawltype.Priority // ActionSetPriority only
+	ToQueue  string            // for move only
+	Priority pawltype.Priority // for set_priority only
 	Max      int64             // maximum number of tasks; 0: all that match
 	Rate     float64           // tasks per second at most; 0: as fast as possible without delaying other work
 	Canary   int64             // the operation pauses itself after this many tasks; 0: it does not

@@ -96,7 +96,7 @@ func queueOf(p *pawlv1.Queue) Queue {
 // QueueSettings holds the settings of a queue. In responses every field has its effective value; in requests, a
 // missing or zero field means the default.
 type QueueSettings struct {
-	Weights     *PriorityWeights // nil: strict order of priorities
+	Weights     *PriorityWeights // divides claims among the priorities that have tasks; nil: strict order of priorities
 	Retry       pawltype.RetryPolicy
 	MaxAttempts int           // default 5
 	Lease       time.Duration // default 30 s
@@ -329,7 +329,7 @@ func readyByPriorityOf(p *pawlv1.ReadyByPriority) ReadyByPriority {
 
 // SpreadOptions says over which shards to spread a queue: either these shards, or as many as parts says.
 type SpreadOptions struct {
-	Parts  int   // first the shards that have the queue, then those with the fewest other queues
+	Parts  int   // how many shards: first those that have the queue, then those with the fewest other queues
 	Shards []int // numbers of shards
 	// Reserves the shards: no other queue may be in them, and new queues go elsewhere. A call without it ends the
 	// reservation.
@@ -369,7 +369,7 @@ func deadGroupsOf(p *pawlv1.GroupDeadResponse) DeadGroups {
 type DeadGroup struct {
 	Fingerprint  string
 	Type         string
-	Message      string // with numbers and ids replaced
+	Message      string // with numbers, ids and quoted texts replaced by *
 	Count        int64
 	FirstAt      time.Time
 	LastAt       time.Time

@@ -47,9 +47,9 @@ var tickOutcomeWords = convert.Words[TickOutcome](pawlv1.TickOutcome_name, "TICK
 type Schedule struct {
 	Name      string        // required; letters, digits and . _ - : up to 256 bytes
 	Cron      string        // five fields, or six with seconds first, or a shorthand such as @daily; either this or every
-	Every     time.Duration // whole seconds
+	Every     time.Duration // whole seconds; either this or cron
 	TimeZone  string        // of cron: an IANA name; default UTC
-	Jitter    time.Duration // up to 24 h
+	Jitter    time.Duration // each tick is delayed by a fraction of this; up to 24 h
 	Missed    Missed
 	Overlap   Overlap
 	Owner     string        // where the schedule comes from, such as a file in a repository

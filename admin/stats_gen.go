@@ -39,8 +39,9 @@ func namespaceStatsOf(p *pawlv1.GetStatsResponse) NamespaceStats {
 // Stats counts the events of a time window, and how long tasks waited and ran in it. Each node counts the events of
 // the shards it leads; these are the sums of all nodes.
 type Stats struct {
-	Window      time.Duration
-	Step        time.Duration      // 1 s for 2 min, 10 s for 5 min and 1 h, 5 min for 24 h
+	Window time.Duration
+	// 1 s for 2 min, 10 s for 5 min and 1 h, 5 min for 24 h; of a type: 10 s for 5 min, 1 min for 1 h, 15 min for 24 h
+	Step        time.Duration
 	Start       time.Time          // of the first step; the last step is the current one
 	Series      []EventCounts      // events per step
 	Totals      EventCounts        // of all steps
@@ -399,7 +400,7 @@ type TypePeriod struct {
 	Start       time.Time
 	Length      time.Duration
 	Rates       QueueRates
-	FailureRate float64
+	FailureRate float64 // share of ended attempts that failed, crashed, timed out or found poison, 0 to 1
 	Totals      EventCounts
 	Run         Latency
 }

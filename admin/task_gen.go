@@ -92,9 +92,9 @@ func (v PayloadField) message() *pawlv1.PayloadField {
 // ScheduledTask is the task that every tick enqueues, or a follow-up task. In, At and the idempotency key are of
 // follow-up tasks only.
 type ScheduledTask struct {
-	Type           string // required; at most 256 bytes
+	Type           string // required: selects the handler; at most 256 bytes
 	Payload        []byte // at most 1 MiB
-	ContentType    string // "" and "application/json": a JSON value
+	ContentType    string // of the payload; default application/json
 	Queue          string // default "default"
 	Priority       pawltype.Priority
 	In             time.Duration // from the success of its parent; either this or At
@@ -105,7 +105,9 @@ type ScheduledTask struct {
 	Retry          *pawltype.RetryPolicy // default: the queue's
 	Timeout        time.Duration         // of one run, above 0; default: the queue's
 	ExpiresIn      time.Duration         // above 0; discarded unless started within this time
-	Retention      *time.Duration        // how long it is kept once ended; default: the queue's for its end state
+	// How long it is kept once ended; 0: not at all, so a call that waits for its end may get not_found; default: the
+	// queue's for its end state.
+	Retention *time.Duration
 	// For fairness, limits and order; at most 256 bytes. In a queue in several shards, key, unique.key and IdempotencyKey
 	// must be in one slot, or the task is refused: they must be equal, or contain the same text in braces, such as
 	// "{order-7}" (the slot of a key is the hash of the text between its first braces, or else of the whole key).

@@ -25,7 +25,7 @@ type Webhook struct {
 	ChangedAt      time.Time
 	RotatedAt      time.Time    // zero: never
 	OldUntil       time.Time    // until then, notices are also signed with the secret from before the last rotation
-	State          WebhookState // active, failing (the last attempt failed), paused, disabled
+	State          WebhookState // active, failing (the last attempt failed), paused or disabled
 	Paused         bool
 	PausedReason   string
 	PausedBy       string
@@ -117,7 +117,7 @@ func newWebhookOf(p *pawlv1.AddWebhookResponse) NewWebhook {
 // WebhookSpec describes a webhook to create, in the caller's namespace.
 type WebhookSpec struct {
 	Name      string         // letters, digits and . _ - :, up to 128; unique in its namespace
-	URL       string         // https; http only to networks that the server allows
+	URL       string         // an https URL; http only to networks that the server allows
 	Events    []WebhookEvent // task.* is a whole group; nil: all, but queue.over and queue.under only with a threshold
 	Queues    []string       // patterns, in which * matches any characters, at most 32; nil: all queues
 	DepthOver int64          // ready tasks above which queue.over is sent; 0: none

@@ -90,10 +90,7 @@ func makeField(in *Message, d protoreflect.FieldDescriptor) *Field {
 	if f.name == "" {
 		f.name = string(d.Name())
 	}
-	value := d
-	if d.IsMap() {
-		value = d.MapValue()
-	}
+	value := f.value()
 	f.kind = kindOf(value)
 	if f.kind == enums {
 		f.words = wordsOf(value.Enum())
@@ -109,6 +106,14 @@ func makeField(in *Message, d protoreflect.FieldDescriptor) *Field {
 		f.condition = named(siblings, f.with+f.unless)
 	}
 	return f
+}
+
+// value returns the descriptor of one value.
+func (f *Field) value() protoreflect.FieldDescriptor {
+	if f.D.IsMap() {
+		return f.D.MapValue()
+	}
+	return f.D
 }
 
 func named(fields protoreflect.FieldDescriptors, name string) protoreflect.FieldDescriptor {

@@ -246,27 +246,6 @@ func serveChecked(t testing.TB, h http.Handler, r *http.Request, body []byte) *h
 	return w
 }
 
-// The routes and openapi.json have the same calls.
-func TestOpenAPIHasEveryPath(t *testing.T) {
-	doc, _ := document()
-	said := map[string]bool{}
-	for path, item := range doc.Paths.Map() {
-		for method := range item.Operations() {
-			said[method+" "+path] = true
-		}
-	}
-	for _, r := range rest.Routes() {
-		key := r.String()
-		if !said[key] {
-			t.Errorf("%s is served, but not in openapi.json", key)
-		}
-		delete(said, key)
-	}
-	for key := range said {
-		t.Errorf("%s is in openapi.json, but not served", key)
-	}
-}
-
 // A string with an unpaired surrogate is not valid text, because two different ones would be decoded to the same string.
 func TestHalvesOfSurrogatePairsAreRefused(t *testing.T) {
 	f := newFake()

@@ -26,10 +26,10 @@ func (r *Route) repeats(name string) bool {
 	return r.takes != nil && r.takes.Repeats(name)
 }
 
-// headers are the fields that a header can set.
-var headers = map[string]string{"idempotency_key": headerIdempotencyKey, "request_id": headerRequestID}
+// Headers are the fields that a header can set.
+var Headers = map[string]string{"idempotency_key": headerIdempotencyKey, "request_id": headerRequestID}
 
-var inHeaders = slices.Sorted(maps.Keys(headers))
+var inHeaders = slices.Sorted(maps.Keys(Headers))
 
 // request fills the request of the route's rpc: from the path, from the query (GET and DELETE) or the body (other methods), and
 // from headers. The route itself reads the parameters named in others.
@@ -47,7 +47,7 @@ func (x *exchange) request(in proto.Message, others ...string) error {
 	if err != nil {
 		return err
 	}
-	if name := x.on.spec.GetSet(); name != "" {
+	if name := x.on.Spec.GetSet(); name != "" {
 		to.Set(to.Descriptor().Fields().ByName(protoreflect.Name(name)), protoreflect.ValueOfBool(true))
 	}
 	if err := x.fromHeaders(to); err != nil {
@@ -76,7 +76,7 @@ func (x *exchange) fromBody(to protoreflect.Message) error {
 	if _, err := x.query(); err != nil {
 		return err
 	}
-	err := x.readFields(to, x.on.reads)
+	err := x.readFields(to, x.on.Reads)
 	if err == nil {
 		err = x.idInPath()
 	}
@@ -106,8 +106,8 @@ func (x *exchange) readFields(to protoreflect.Message, but func(name string) boo
 	})
 }
 
-// reads reports whether the path determines a field of the request.
-func (r *Route) reads(name string) bool {
+// Reads reports whether the path determines a field of the request.
+func (r *Route) Reads(name string) bool {
 	if slices.Contains(r.fixed, name) {
 		return true
 	}
@@ -121,7 +121,7 @@ func (r *Route) reads(name string) bool {
 
 // fromQuery reads the parameters of a request without a body.
 func (x *exchange) fromQuery(to protoreflect.Message, others []string) error {
-	q, err := x.query(append(x.on.takes.Parameters(x.on.reads), others...)...)
+	q, err := x.query(append(x.on.takes.Parameters(x.on.Reads), others...)...)
 	if err == nil {
 		err = x.on.takes.FromQuery(to, q)
 	}
@@ -150,7 +150,7 @@ func (x *exchange) ignored() error {
 		}
 	}
 	for _, name := range inHeaders {
-		if header := headers[name]; x.on.Method != "GET" && len(x.r.Header.Values(header)) > 0 && !x.on.takes.Has(name) {
+		if header := Headers[name]; x.on.Method != "GET" && len(x.r.Header.Values(header)) > 0 && !x.on.takes.Has(name) {
 			return task.Invalid(header, "this call has no %s for all that it does", name)
 		}
 	}
@@ -160,7 +160,7 @@ func (x *exchange) ignored() error {
 // fromHeaders sets fields from headers. It refuses a header that contradicts the body.
 func (x *exchange) fromHeaders(to protoreflect.Message) error {
 	return x.on.takes.Each(to, func(in protoreflect.Message, f *apijson.Field) error {
-		header := headers[f.Name()]
+		header := Headers[f.Name()]
 		values := x.r.Header.Values(header)
 		if header == "" || len(values) == 0 {
 			return nil
@@ -194,7 +194,7 @@ func (x *exchange) idInPath() error {
 
 // extraTime returns how much more time than usual the answer to a request may take.
 func (r *Route) extraTime(to protoreflect.Message) time.Duration {
-	if r.spec.GetSlow() {
+	if r.Spec.GetSlow() {
 		return slowTime
 	}
 	if f := r.takes.Field("wait"); f != nil && to.Has(f.D) {

@@ -22,7 +22,7 @@ type Route struct {
 	RPC    string
 	handle func(*exchange) error
 
-	spec  *pawlv1.Route
+	Spec  *pawlv1.Route    // nil: the route has no RPC
 	takes *apijson.Message // the type of the request
 	// inPath are the fields of the request in the path, by their names there.
 	inPath map[string]*apijson.Field
@@ -74,7 +74,7 @@ var special = map[string]func(*exchange) error{
 }
 
 func newRoute(call *contract.Call, spec *pawlv1.Route) *Route {
-	r := &Route{RPC: call.Name, spec: spec, takes: apijson.Of(call.Method.Input()), inPath: map[string]*apijson.Field{}}
+	r := &Route{RPC: call.Name, Spec: spec, takes: apijson.Of(call.Method.Input()), inPath: map[string]*apijson.Field{}}
 	r.Method, r.Path = contract.MethodAndPath(spec)
 	for _, other := range call.GetRest() {
 		r.fixed = append(r.fixed, other.GetSet())
@@ -129,8 +129,8 @@ func (x *exchange) answer(got proto.Message) {
 	if got.ProtoReflect().Descriptor().Fields().ByName(fieldSecret) != nil {
 		x.w.Header().Set("Cache-Control", "no-store") // no cache may store it
 	}
-	x.status = int(x.on.spec.GetStatus())
-	x.Message(contract.Answer(x.on.spec, got))
+	x.status = int(x.on.Spec.GetStatus())
+	x.Message(contract.Answer(x.on.Spec, got))
 }
 
 const fieldSecret = "secret"

@@ -29,7 +29,7 @@ func TestPathsFillRequests(t *testing.T) {
 				t.Errorf("%s determines %q, which is not a boolean field of its request", r, name)
 			}
 		}
-		if name := r.spec.GetAnswer(); name != "" && d.Output().Fields().ByName(protoreflect.Name(name)) == nil {
+		if name := r.Spec.GetAnswer(); name != "" && d.Output().Fields().ByName(protoreflect.Name(name)) == nil {
 			t.Errorf("%s responds with %q, which is not a field of its response", r, name)
 		}
 	}
@@ -58,13 +58,13 @@ func TestPathFieldsAreNotInBody(t *testing.T) {
 		if r.String() == "POST /api/v1/cluster/nodes/{node}/drain" {
 			checked++
 			for _, name := range []string{"node", "undo"} {
-				if !r.reads(name) {
+				if !r.Reads(name) {
 					t.Errorf("%s reads %s from the body", r, name)
 				}
 			}
 		}
 		if r.String() == "GET /api/v1/poisoned" {
-			if checked++; !r.reads("poisoned") || r.reads("queue") {
+			if checked++; !r.Reads("poisoned") || r.Reads("queue") {
 				t.Errorf("%s reads poisoned from the query, or queue from its path", r)
 			}
 		}

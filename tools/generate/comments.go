@@ -33,10 +33,8 @@ func readComments() comments {
 			case *ast.GenDecl:
 				if spec, ok := n.Specs[0].(*ast.TypeSpec); ok {
 					c[spec.Name.Name] = text(n.Doc)
-					if of, ok := spec.Type.(*ast.StructType); ok {
-						for _, f := range of.Fields.List {
-							c[spec.Name.Name+"."+f.Names[0].Name] = text(f.Doc, f.Comment)
-						}
+					for _, f := range fieldsOf(spec.Type) {
+						c[spec.Name.Name+"."+f.Names[0].Name] = text(f.Doc, f.Comment)
 					}
 				}
 			case *ast.ValueSpec:
@@ -48,6 +46,17 @@ func readComments() comments {
 		})
 	}
 	return c
+}
+
+// fieldsOf returns the fields of a struct, or the methods of an interface: the client of a service has the comments of its rpcs.
+func fieldsOf(typ ast.Expr) []*ast.Field {
+	switch typ := typ.(type) {
+	case *ast.StructType:
+		return typ.Fields.List
+	case *ast.InterfaceType:
+		return slices.DeleteFunc(typ.Methods.List, func(f *ast.Field) bool { return len(f.Names) == 0 })
+	}
+	return nil
 }
 
 // text joins the lines of comments. Paragraphs remain.

@@ -1,7 +1,7 @@
 // Program generate writes what the SDKs have from the contract. In Python and TypeScript these are the operators' calls,
 // from the list in calls.go, the data types, from that in data.go, the errors, from that in codes.go, and the limits,
 // from that in limits.go; in package admin the data types with their converters, from the list in types.go. How a call
-// is sent is in the SDKs.
+// is sent is in the SDKs. It also writes the OpenAPI document of REST, with what openapi.json and openapi_facts.go add.
 //
 //	go run ./tools/generate
 package main
@@ -38,6 +38,7 @@ func generated() map[string][]byte {
 	docs := readComments()
 	files["clients/python/src/pawl/_data.py"] = pythonData(docs)
 	files["clients/typescript/src/data.ts"] = typescriptData(docs)
+	files["internal/rest/openapi.json"] = openAPI(docs)
 	return files
 }
 

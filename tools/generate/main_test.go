@@ -3,12 +3,17 @@ package main
 import (
 	"bytes"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/pawlq/pawl/internal/apijson"
 	"github.com/pawlq/pawl/internal/contract"
 )
 
@@ -76,6 +81,40 @@ func TestEveryFieldIsConverted(t *testing.T) {
 		}
 	}()
 	(&goType{name: "Breaker", messages: "Breaker", use: decode, rules: "-strength"}).parse()
+}
+
+// TestEveryFactIsUsed: a fact about a message or a field that was renamed would be lost silently.
+func TestEveryFactIsUsed(t *testing.T) {
+	var names []string
+	protoregistry.GlobalTypes.RangeMessages(func(m protoreflect.MessageType) bool {
+		d := m.Descriptor()
+		names = append(names, nameOf(d))
+		for i := range d.Fields().Len() {
+			names = append(names, nameOf(d.Fields().Get(i)))
+		}
+		return true
+	})
+	known := func(about string) bool {
+		return slices.ContainsFunc(names, func(name string) bool {
+			ok, err := path.Match(about, name)
+			return ok && err == nil
+		})
+	}
+	for _, fact := range append(requestFacts, facts...) {
+		for about := range strings.FieldsSeq(fact.about) {
+			if !known(about) {
+				t.Errorf("there is a fact about %s, which does not exist", about)
+			}
+		}
+	}
+	for message, fields := range required {
+		all := apijson.Of(find(message).(protoreflect.MessageDescriptor)).All()
+		for field := range strings.FieldsSeq(fields) {
+			if !slices.ContainsFunc(all, func(f *apijson.Field) bool { return f.Name() == field }) {
+				t.Errorf("%s.%s is required, but does not exist", message, field)
+			}
+		}
+	}
 }
 
 // TestEveryDocHasItsPlace: a comment for a type or a field that was renamed would be lost silently.

@@ -66,7 +66,7 @@ type WhoAmIResponse struct {
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`                                         // of the token
 	Roles         []string               `protobuf:"bytes,3,rep,name=roles,proto3" json:"roles,omitempty"`                                       // produce, consume, observe, operate, admin; including those that other roles include
 	Namespace     string                 `protobuf:"bytes,4,opt,name=namespace,proto3" json:"namespace,omitempty"`                               // of this call
-	AllNamespaces bool                   `protobuf:"varint,5,opt,name=all_namespaces,json=allNamespaces,proto3" json:"all_namespaces,omitempty"` // the token is valid in all namespaces
+	AllNamespaces bool                   `protobuf:"varint,5,opt,name=all_namespaces,json=allNamespaces,proto3" json:"all_namespaces,omitempty"` // the token is valid in all namespaces, and each call selects one
 	Queues        []string               `protobuf:"bytes,6,rep,name=queues,proto3" json:"queues,omitempty"`                                     // patterns of the queues it is limited to; none: all queues
 	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`              // unset: never
 	Certificate   string                 `protobuf:"bytes,8,opt,name=certificate,proto3" json:"certificate,omitempty"`                           // the name of the client certificate that identified the caller; empty: the caller sent a token
@@ -362,6 +362,7 @@ func (x *ListTokensRequest) GetPattern() string {
 	return ""
 }
 
+// ListTokensResponse is a page of tokens, by name.
 type ListTokensResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Token               `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
@@ -781,6 +782,7 @@ func (x *RotateTokenRequest) GetRequestId() string {
 	return ""
 }
 
+// RotateTokenResponse is a token with its new secret, which is shown this once only.
 type RotateTokenResponse struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Token            *Token                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
@@ -901,6 +903,7 @@ func (x *RevokeTokenRequest) GetAllNamespaces() bool {
 	return false
 }
 
+// RevokeTokenResponse says which nodes have not confirmed the change yet.
 type RevokeTokenResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Nodes that did not acknowledge it within a second. A node that hears nothing from the cluster for 10 s stops accepting tokens.
@@ -1031,7 +1034,7 @@ func (x *Namespace) GetMissing() []*Missing {
 	return nil
 }
 
-// Quotas limit what a namespace may use; 0: no limit. Requests beyond a quota are refused, tasks with queue_full or rate_limited.
+// Quotas are what a namespace may use; 0: no limit. Requests beyond a quota are refused, tasks with queue_full or rate_limited.
 type Quotas struct {
 	state                protoimpl.MessageState `protogen:"open.v1"`
 	MaxBacklog           *int64                 `protobuf:"varint,1,opt,name=max_backlog,json=maxBacklog,proto3,oneof" json:"max_backlog,omitempty"`                  // tasks that have not ended
@@ -1289,6 +1292,7 @@ func (x *GetNamespaceResponse) GetNamespace() *Namespace {
 	return nil
 }
 
+// SetQuotasRequest says which quotas to change: those that are set. 0 is no limit.
 type SetQuotasRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1349,6 +1353,7 @@ func (x *SetQuotasRequest) GetReason() string {
 	return ""
 }
 
+// SetQuotasResponse is a namespace after its quotas were changed.
 type SetQuotasResponse struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Namespace        *Namespace             `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
@@ -1636,6 +1641,7 @@ func (x *ListNamespacesRequest) GetPattern() string {
 	return ""
 }
 
+// ListNamespacesResponse is a page of namespaces, by name.
 type ListNamespacesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Namespace           `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`                             // by name
@@ -1688,6 +1694,7 @@ func (x *ListNamespacesResponse) GetNextCursor() string {
 	return ""
 }
 
+// AddNamespaceRequest describes a namespace to create.
 type AddNamespaceRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`     // a to z, 0 to 9, and - within it, up to 63
@@ -1740,6 +1747,7 @@ func (x *AddNamespaceRequest) GetQuotas() *Quotas {
 	return nil
 }
 
+// AddNamespaceResponse says which nodes have not confirmed the change yet.
 type AddNamespaceResponse struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	UnconfirmedNodes []string               `protobuf:"bytes,1,rep,name=unconfirmed_nodes,json=unconfirmedNodes,proto3" json:"unconfirmed_nodes,omitempty"` // nodes that did not acknowledge it within a second
@@ -1828,6 +1836,7 @@ func (x *RemoveNamespaceRequest) GetName() string {
 	return ""
 }
 
+// RemoveNamespaceResponse says which nodes have not confirmed the change yet.
 type RemoveNamespaceResponse struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	UnconfirmedNodes []string               `protobuf:"bytes,1,rep,name=unconfirmed_nodes,json=unconfirmedNodes,proto3" json:"unconfirmed_nodes,omitempty"` // nodes that did not acknowledge it within a second

@@ -46,6 +46,7 @@ type AccessServiceClient interface {
 	WhoAmI(ctx context.Context, in *WhoAmIRequest, opts ...grpc.CallOption) (*WhoAmIResponse, error)
 	// ListTokens returns a page of the tokens that the caller's rights cover, by namespace and name.
 	ListTokens(ctx context.Context, in *ListTokensRequest, opts ...grpc.CallOption) (*ListTokensResponse, error)
+	// GetToken returns a token.
 	GetToken(ctx context.Context, in *GetTokenRequest, opts ...grpc.CallOption) (*GetTokenResponse, error)
 	// AddToken creates a token. The response is the only place where its secret is shown.
 	AddToken(ctx context.Context, in *AddTokenRequest, opts ...grpc.CallOption) (*AddTokenResponse, error)
@@ -55,7 +56,7 @@ type AccessServiceClient interface {
 	RevokeToken(ctx context.Context, in *RevokeTokenRequest, opts ...grpc.CallOption) (*RevokeTokenResponse, error)
 	// ListNamespaces returns a page of the namespaces that the caller may use.
 	ListNamespaces(ctx context.Context, in *ListNamespacesRequest, opts ...grpc.CallOption) (*ListNamespacesResponse, error)
-	// GetNamespace returns one of those.
+	// GetNamespace returns a namespace that the caller may use.
 	GetNamespace(ctx context.Context, in *GetNamespaceRequest, opts ...grpc.CallOption) (*GetNamespaceResponse, error)
 	// AddNamespace creates a namespace. An existing namespace is not changed.
 	AddNamespace(ctx context.Context, in *AddNamespaceRequest, opts ...grpc.CallOption) (*AddNamespaceResponse, error)
@@ -63,7 +64,7 @@ type AccessServiceClient interface {
 	SetQuotas(ctx context.Context, in *SetQuotasRequest, opts ...grpc.CallOption) (*SetQuotasResponse, error)
 	// GetLimits returns the limits on requests, and the quotas of the caller's namespace.
 	GetLimits(ctx context.Context, in *GetLimitsRequest, opts ...grpc.CallOption) (*GetLimitsResponse, error)
-	// RemoveNamespace removes a namespace that has no queues, schedules or tokens, and what is kept of its ended tasks.
+	// RemoveNamespace removes a namespace that has no queues, schedules, tokens or webhooks, and what is kept of its ended tasks.
 	RemoveNamespace(ctx context.Context, in *RemoveNamespaceRequest, opts ...grpc.CallOption) (*RemoveNamespaceResponse, error)
 }
 
@@ -208,6 +209,7 @@ type AccessServiceServer interface {
 	WhoAmI(context.Context, *WhoAmIRequest) (*WhoAmIResponse, error)
 	// ListTokens returns a page of the tokens that the caller's rights cover, by namespace and name.
 	ListTokens(context.Context, *ListTokensRequest) (*ListTokensResponse, error)
+	// GetToken returns a token.
 	GetToken(context.Context, *GetTokenRequest) (*GetTokenResponse, error)
 	// AddToken creates a token. The response is the only place where its secret is shown.
 	AddToken(context.Context, *AddTokenRequest) (*AddTokenResponse, error)
@@ -217,7 +219,7 @@ type AccessServiceServer interface {
 	RevokeToken(context.Context, *RevokeTokenRequest) (*RevokeTokenResponse, error)
 	// ListNamespaces returns a page of the namespaces that the caller may use.
 	ListNamespaces(context.Context, *ListNamespacesRequest) (*ListNamespacesResponse, error)
-	// GetNamespace returns one of those.
+	// GetNamespace returns a namespace that the caller may use.
 	GetNamespace(context.Context, *GetNamespaceRequest) (*GetNamespaceResponse, error)
 	// AddNamespace creates a namespace. An existing namespace is not changed.
 	AddNamespace(context.Context, *AddNamespaceRequest) (*AddNamespaceResponse, error)
@@ -225,7 +227,7 @@ type AccessServiceServer interface {
 	SetQuotas(context.Context, *SetQuotasRequest) (*SetQuotasResponse, error)
 	// GetLimits returns the limits on requests, and the quotas of the caller's namespace.
 	GetLimits(context.Context, *GetLimitsRequest) (*GetLimitsResponse, error)
-	// RemoveNamespace removes a namespace that has no queues, schedules or tokens, and what is kept of its ended tasks.
+	// RemoveNamespace removes a namespace that has no queues, schedules, tokens or webhooks, and what is kept of its ended tasks.
 	RemoveNamespace(context.Context, *RemoveNamespaceRequest) (*RemoveNamespaceResponse, error)
 	mustEmbedUnimplementedAccessServiceServer()
 }

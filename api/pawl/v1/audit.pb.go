@@ -175,6 +175,7 @@ func (x *AuditFilter) GetQueue() string {
 	return ""
 }
 
+// ListAuditResponse is a page of audit entries, newest first.
 type ListAuditResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*AuditEntry          `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`                             // can be empty although next_cursor is set
@@ -247,7 +248,7 @@ type AuditEntry struct {
 	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`
 	Action        string                 `protobuf:"bytes,8,opt,name=action,proto3" json:"action,omitempty"`                                  // such as queue.pause; docs/audit.md lists them all
 	TargetKind    string                 `protobuf:"bytes,9,opt,name=target_kind,json=targetKind,proto3" json:"target_kind,omitempty"`        // queue, task, group, operation, schedule, worker, node, shard, cluster, token, namespace, webhook, marker
-	Target        string                 `protobuf:"bytes,10,opt,name=target,proto3" json:"target,omitempty"`                                 // a name, or the id of a task
+	Target        string                 `protobuf:"bytes,10,opt,name=target,proto3" json:"target,omitempty"`                                 // a name, or the id of a task, a worker or a marker
 	Queue         string                 `protobuf:"bytes,11,opt,name=queue,proto3" json:"queue,omitempty"`                                   // the target's, if it has one
 	Tasks         int64                  `protobuf:"varint,12,opt,name=tasks,proto3" json:"tasks,omitempty"`                                  // changed in this shard by a call on many tasks
 	Before        string                 `protobuf:"bytes,13,opt,name=before,proto3" json:"before,omitempty"`                                 // old values of what changed: a JSON object with dotted names; empty: it did not exist

@@ -31,7 +31,7 @@ const (
 // Callers name the actor and the reason in the metadata of every call: pawl-actor, up to 256 ASCII characters, and pawl-reason-bin, up to 1
 // KiB of text. A reason in the request takes precedence.
 type AuditServiceClient interface {
-	// ListAudit returns a page of audit entries, newest first.
+	// ListAudit returns a page of audit entries, which say what operators did, newest first.
 	ListAudit(ctx context.Context, in *ListAuditRequest, opts ...grpc.CallOption) (*ListAuditResponse, error)
 }
 
@@ -62,7 +62,7 @@ func (c *auditServiceClient) ListAudit(ctx context.Context, in *ListAuditRequest
 // Callers name the actor and the reason in the metadata of every call: pawl-actor, up to 256 ASCII characters, and pawl-reason-bin, up to 1
 // KiB of text. A reason in the request takes precedence.
 type AuditServiceServer interface {
-	// ListAudit returns a page of audit entries, newest first.
+	// ListAudit returns a page of audit entries, which say what operators did, newest first.
 	ListAudit(context.Context, *ListAuditRequest) (*ListAuditResponse, error)
 	mustEmbedUnimplementedAuditServiceServer()
 }

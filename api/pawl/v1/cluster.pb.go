@@ -65,10 +65,10 @@ type GetClusterResponse struct {
 	Settings *ClusterSettings       `protobuf:"bytes,1,opt,name=settings,proto3" json:"settings,omitempty"`
 	Nodes    []*ClusterNode         `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`       // by name, without removed ones
 	Shards   []*ClusterShard        `protobuf:"bytes,3,rep,name=shards,proto3" json:"shards,omitempty"`     // by number; 0 is the system shard
-	Problems []string               `protobuf:"bytes,4,rep,name=problems,proto3" json:"problems,omitempty"` // a sentence each
+	Problems []string               `protobuf:"bytes,4,rep,name=problems,proto3" json:"problems,omitempty"` // what is wrong, a sentence each
 	// Set while no leader of the system shard answers: the node whose view this is, from its copy of the map and the nodes that answer it.
 	SeenBy        string `protobuf:"bytes,5,opt,name=seen_by,json=seenBy,proto3" json:"seen_by,omitempty"`
-	Node          string `protobuf:"bytes,6,opt,name=node,proto3" json:"node,omitempty"` // that answers: it has just asked the others, and its view of them is this
+	Node          string `protobuf:"bytes,6,opt,name=node,proto3" json:"node,omitempty"` // the node that answers: it has just asked the others, and its view of them is this
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -872,6 +872,7 @@ func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
 	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
+// RemoveNodeRequest says whether to remove a node that still holds replicas.
 type RemoveNodeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
@@ -960,6 +961,7 @@ func (*RemoveNodeResponse) Descriptor() ([]byte, []int) {
 	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
+// MoveReplicaRequest says from which node to which a replica should move.
 type MoveReplicaRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
@@ -1056,6 +1058,7 @@ func (*MoveReplicaResponse) Descriptor() ([]byte, []int) {
 	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
+// TransferLeaderRequest names the node that should lead.
 type TransferLeaderRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Shard         uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
@@ -1144,6 +1147,7 @@ func (*TransferLeaderResponse) Descriptor() ([]byte, []int) {
 	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
+// AddShardsRequest says how many data shards there should be.
 type AddShardsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Total         int32                  `protobuf:"varint,1,opt,name=total,proto3" json:"total,omitempty"` // 1 to 64
@@ -1224,6 +1228,7 @@ func (*AddShardsResponse) Descriptor() ([]byte, []int) {
 	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
+// SetReplicationRequest says how many replicas each shard should have.
 type SetReplicationRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Replication   int32                  `protobuf:"varint,1,opt,name=replication,proto3" json:"replication,omitempty"` // 1, 3, 5 or 7
@@ -1304,6 +1309,7 @@ func (*SetReplicationResponse) Descriptor() ([]byte, []int) {
 	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
+// SetAuditRetentionRequest says how long audit entries are kept.
 type SetAuditRetentionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Retention     *durationpb.Duration   `protobuf:"bytes,1,opt,name=retention,proto3" json:"retention,omitempty"` // 1 day to 10 years; default 90 days
@@ -1420,6 +1426,7 @@ func (*RaiseLevelRequest) Descriptor() ([]byte, []int) {
 	return file_pawl_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
+// RaiseLevelResponse is the feature level of the cluster.
 type RaiseLevelResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Level         int32                  `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"` // the new level

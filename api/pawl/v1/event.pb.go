@@ -26,12 +26,12 @@ const (
 // WatchEventsRequest selects events. All fields that are set must match, and none that is set may be empty.
 type WatchEventsRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
-	Queue  *string                `protobuf:"bytes,1,opt,name=queue,proto3,oneof" json:"queue,omitempty"`
-	Type   *string                `protobuf:"bytes,2,opt,name=type,proto3,oneof" json:"type,omitempty"` // of the task, breaker or pause
-	TaskId *string                `protobuf:"bytes,3,opt,name=task_id,json=taskId,proto3,oneof" json:"task_id,omitempty"`
-	Kinds  []string               `protobuf:"bytes,4,rep,name=kinds,proto3" json:"kinds,omitempty"` // any of these, at most 32; task.* is a whole group
-	// Of the last event or frame that was seen on an earlier stream; empty: start from now. A server keeps events for minutes, and not across a
-	// change of leader: if they are gone, the stream starts with a reset.
+	Queue  *string                `protobuf:"bytes,1,opt,name=queue,proto3,oneof" json:"queue,omitempty"`                 // only of this queue
+	Type   *string                `protobuf:"bytes,2,opt,name=type,proto3,oneof" json:"type,omitempty"`                   // of the task, breaker or pause
+	TaskId *string                `protobuf:"bytes,3,opt,name=task_id,json=taskId,proto3,oneof" json:"task_id,omitempty"` // only of this task
+	Kinds  []string               `protobuf:"bytes,4,rep,name=kinds,proto3" json:"kinds,omitempty"`                       // any of these, at most 32; task.* is a whole group
+	// Of the last event or frame that was seen on an earlier stream; empty: start from now. A server keeps events for minutes, and not across
+	// a change of leader: if they are gone, the stream starts with a reset.
 	Cursor string `protobuf:"bytes,5,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	// Asks only to be told that something happened: instead of events, each shard sends one of kind "changed", at most once per digest (100ms
 	// to 10s). It costs next to nothing, however much happens. It can't be combined with a position to start from: a stream that is

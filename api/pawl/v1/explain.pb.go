@@ -163,9 +163,9 @@ func (x *ExplainTaskResponse) GetReasons() []*Reason {
 // Reason is one thing that keeps a task from running, or says how a task is running or has ended. Fields that don't apply are absent.
 type Reason struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One of no_leader, running, ended, on_its_way, not_due, unique, key_order, queue_paused, type_paused, breaker_open, key_paused, queue_max_running,
-	// namespace_max_running, queue_rate, key_max_running, key_rate, draining, no_worker, no_worker_for_type, workers_unknown, higher_priority,
-	// other_keys, older_tasks, workers_busy, next; newer versions may add to them.
+	// One of no_leader, running, ended, on_its_way, not_due, unique, key_order, queue_paused, type_paused, breaker_open, key_paused,
+	// queue_max_running, namespace_max_running, queue_rate, key_max_running, key_rate, draining, no_worker, no_worker_for_type,
+	// workers_unknown, higher_priority, other_keys, older_tasks, workers_busy, next; newer versions may add to them.
 	Code    string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
 	Detail  string                 `protobuf:"bytes,2,opt,name=detail,proto3" json:"detail,omitempty"` // the facts, in a sentence
 	Change  string                 `protobuf:"bytes,3,opt,name=change,proto3" json:"change,omitempty"` // what would change it
@@ -459,9 +459,9 @@ type ExplainQueueResponse struct {
 	Claimable int64                  `protobuf:"varint,3,opt,name=claimable,proto3" json:"claimable,omitempty"` // ready tasks that no pause, breaker or limit holds back
 	Claimed   int64                  `protobuf:"varint,4,opt,name=claimed,proto3" json:"claimed,omitempty"`
 	Waiting   int64                  `protobuf:"varint,5,opt,name=waiting,proto3" json:"waiting,omitempty"` // scheduled and retrying
-	// Why ready tasks wait; count says how many tasks. A task that waits for several reasons is counted in each of them, but of the reasons that
-	// concern its key only in the first. There is one reason per code for keys, and one per type for types (at most 100 for breakers); in a spread
-	// queue, one per shard.
+	// Why ready tasks wait; count says how many tasks. A task that waits for several reasons is counted in each of them, but of the reasons
+	// that concern its key only in the first. There is one reason per code for keys, and one per type for types (at most 100 for breakers);
+	// in a spread queue, one per shard.
 	Reasons       []*Reason              `protobuf:"bytes,6,rep,name=reasons,proto3" json:"reasons,omitempty"`
 	Keys          []*HeldKey             `protobuf:"bytes,7,rep,name=keys,proto3" json:"keys,omitempty"`                                           // keys with the most tasks held by their own pause or limit, up to 10
 	IdleTypes     []*IdleType            `protobuf:"bytes,8,rep,name=idle_types,json=idleTypes,proto3" json:"idle_types,omitempty"`                // types of ready tasks that no worker takes, up to 10
@@ -713,7 +713,7 @@ func (x *IdleType) GetTasks() int64 {
 // Rate is as in QueueSettings.
 type Reason_Rate struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Limit         int32                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	Limit         int32                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"` // tokens per period
 	Period        *durationpb.Duration   `protobuf:"bytes,2,opt,name=period,proto3" json:"period,omitempty"`
 	Burst         int32                  `protobuf:"varint,3,opt,name=burst,proto3" json:"burst,omitempty"`
 	unknownFields protoimpl.UnknownFields

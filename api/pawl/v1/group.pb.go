@@ -302,10 +302,11 @@ func (x *Group) GetOnDeath() *Follower {
 	return nil
 }
 
+// CreateGroupRequest describes a group to create.
 type CreateGroupRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                                  // for display, need not be unique
-	Tasks         []*TaskSpec            `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`                                // at most 1,000, and 8 MiB
+	Tasks         []*TaskSpec            `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`                                // required unless open; at most 1,000, and 8 MiB
 	OnComplete    *TaskSpec              `protobuf:"bytes,3,opt,name=on_complete,json=onComplete,proto3" json:"on_complete,omitempty"`    // enqueued when all members have ended, in whatever state
 	OnSuccess     *TaskSpec              `protobuf:"bytes,4,opt,name=on_success,json=onSuccess,proto3" json:"on_success,omitempty"`       // when all have succeeded
 	OnDeath       *TaskSpec              `protobuf:"bytes,5,opt,name=on_death,json=onDeath,proto3" json:"on_death,omitempty"`             // when the first member is dead or poisoned
@@ -402,6 +403,7 @@ func (x *CreateGroupRequest) GetRequestId() string {
 	return ""
 }
 
+// CreateGroupResponse is the created group, with the result for each member.
 type CreateGroupResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Group         *Group                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
@@ -462,6 +464,7 @@ func (x *CreateGroupResponse) GetDuplicate() bool {
 	return false
 }
 
+// AddGroupTasksRequest has the tasks to add.
 type AddGroupTasksRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	GroupId       string                 `protobuf:"bytes,1,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
@@ -514,6 +517,7 @@ func (x *AddGroupTasksRequest) GetTasks() []*TaskSpec {
 	return nil
 }
 
+// AddGroupTasksResponse has a result for each task.
 type AddGroupTasksResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Results       []*EnqueueResult       `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"` // in the order of the request
@@ -698,6 +702,7 @@ func (x *ListGroupsRequest) GetCursor() string {
 	return ""
 }
 
+// ListGroupsResponse is a page of groups, newest first by the time in their ids.
 type ListGroupsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Group               `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
@@ -818,6 +823,7 @@ func (x *ListGroupMembersRequest) GetCursor() string {
 	return ""
 }
 
+// ListGroupMembersResponse is a page of members of a group.
 type ListGroupMembersResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*GroupMember         `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
@@ -1059,10 +1065,11 @@ func (x *CloseGroupResponse) GetGroup() *Group {
 	return nil
 }
 
+// CancelGroupRequest is the reason, for the audit log.
 type CancelGroupRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	GroupId       string                 `protobuf:"bytes,1,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
-	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // for the audit log
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

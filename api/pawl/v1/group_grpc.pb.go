@@ -39,8 +39,10 @@ type GroupServiceClient interface {
 	// AddGroupTasks adds members to a group that is not complete. If a task is invalid (invalid_argument), the call is refused and nothing is
 	// added. Temporary obstacles, such as a full queue or a key that another task holds, are reported per task.
 	AddGroupTasks(ctx context.Context, in *AddGroupTasksRequest, opts ...grpc.CallOption) (*AddGroupTasksResponse, error)
+	// GetGroup returns a group.
 	GetGroup(ctx context.Context, in *GetGroupRequest, opts ...grpc.CallOption) (*GetGroupResponse, error)
-	// ListGroups returns a page of groups, newest first by the time in their ids. If a group has a request_id, its id takes the time from there.
+	// ListGroups returns a page of groups, newest first by the time in their ids. If a group has a request_id, its id takes the time from
+	// there.
 	ListGroups(ctx context.Context, in *ListGroupsRequest, opts ...grpc.CallOption) (*ListGroupsResponse, error)
 	// ListGroupMembers returns a page of members in the order they were added. Follow-up tasks of members, and tasks added with a request_id,
 	// come after them.
@@ -140,8 +142,10 @@ type GroupServiceServer interface {
 	// AddGroupTasks adds members to a group that is not complete. If a task is invalid (invalid_argument), the call is refused and nothing is
 	// added. Temporary obstacles, such as a full queue or a key that another task holds, are reported per task.
 	AddGroupTasks(context.Context, *AddGroupTasksRequest) (*AddGroupTasksResponse, error)
+	// GetGroup returns a group.
 	GetGroup(context.Context, *GetGroupRequest) (*GetGroupResponse, error)
-	// ListGroups returns a page of groups, newest first by the time in their ids. If a group has a request_id, its id takes the time from there.
+	// ListGroups returns a page of groups, newest first by the time in their ids. If a group has a request_id, its id takes the time from
+	// there.
 	ListGroups(context.Context, *ListGroupsRequest) (*ListGroupsResponse, error)
 	// ListGroupMembers returns a page of members in the order they were added. Follow-up tasks of members, and tasks added with a request_id,
 	// come after them.

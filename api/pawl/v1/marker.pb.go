@@ -29,7 +29,7 @@ type Marker struct {
 	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`       // deploy, incident, note
 	Title         string                 `protobuf:"bytes,3,opt,name=title,proto3" json:"title,omitempty"`     // one line, up to 200 bytes
 	Version       string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"` // what was deployed: one line, up to 100 bytes
-	Url           string                 `protobuf:"bytes,5,opt,name=url,proto3" json:"url,omitempty"`         // http or https, up to 1,000 bytes
+	Url           string                 `protobuf:"bytes,5,opt,name=url,proto3" json:"url,omitempty"`         // an http or https URL, up to 1,000 bytes
 	Queues        []string               `protobuf:"bytes,6,rep,name=queues,proto3" json:"queues,omitempty"`   // patterns of the queues it concerns, in which * matches any characters; none: all
 	Types         []string               `protobuf:"bytes,7,rep,name=types,proto3" json:"types,omitempty"`     // patterns of the task types it concerns; none: all
 	At            *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=at,proto3" json:"at,omitempty"`
@@ -153,7 +153,7 @@ type AddMarkerRequest struct {
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`                                  // deploy, incident, note
 	Title         string                 `protobuf:"bytes,2,opt,name=title,proto3" json:"title,omitempty"`                                // one line, up to 200 bytes
 	Version       *string                `protobuf:"bytes,3,opt,name=version,proto3,oneof" json:"version,omitempty"`                      // what was deployed: one line, up to 100 bytes
-	Url           *string                `protobuf:"bytes,4,opt,name=url,proto3,oneof" json:"url,omitempty"`                              // http or https, up to 1,000 bytes
+	Url           *string                `protobuf:"bytes,4,opt,name=url,proto3,oneof" json:"url,omitempty"`                              // an http or https URL, up to 1,000 bytes
 	Queues        []string               `protobuf:"bytes,5,rep,name=queues,proto3" json:"queues,omitempty"`                              // patterns of the queues it concerns, at most 16; none: all
 	Types         []string               `protobuf:"bytes,6,rep,name=types,proto3" json:"types,omitempty"`                                // patterns of the task types it concerns, at most 16; none: all
 	At            *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=at,proto3" json:"at,omitempty"`                                      // within the last 90 days, or up to a day ahead; default now
@@ -393,6 +393,7 @@ func (x *ListMarkersRequest) GetCursor() string {
 	return ""
 }
 
+// ListMarkersResponse is a page of markers, newest first.
 type ListMarkersResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Marker              `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
@@ -445,6 +446,7 @@ func (x *ListMarkersResponse) GetNextCursor() string {
 	return ""
 }
 
+// EndMarkerRequest says when a marker ended.
 type EndMarkerRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`

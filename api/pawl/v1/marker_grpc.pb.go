@@ -33,13 +33,13 @@ const (
 // be traced to its cause. A namespace keeps its newest 1,000 markers of the last 90 days. A token that is limited to some queues sees and
 // sets markers for these queues only.
 type MarkerServiceClient interface {
-	// AddMarker creates a marker. The role produce is enough, since that is what deployments have. A retry with the same request_id returns
-	// the marker of the first call.
+	// AddMarker creates a marker: a deploy, an incident or a note that is drawn on charts. The role produce is enough, since that is what
+	// deployments have. A retry with the same request_id returns the marker of the first call.
 	AddMarker(ctx context.Context, in *AddMarkerRequest, opts ...grpc.CallOption) (*AddMarkerResponse, error)
 	// ListMarkers returns a page of the markers that overlap a time range, newest first.
 	ListMarkers(ctx context.Context, in *ListMarkersRequest, opts ...grpc.CallOption) (*ListMarkersResponse, error)
-	// EndMarker sets when an incident, a rollout or anything else that lasts was over. Without a time, it does not change an end that is
-	// already set.
+	// EndMarker sets when a marker ended: an incident, a rollout or anything else that lasts. Without a time, it does not change an end that
+	// is already set.
 	EndMarker(ctx context.Context, in *EndMarkerRequest, opts ...grpc.CallOption) (*EndMarkerResponse, error)
 	// RemoveMarker removes a marker.
 	RemoveMarker(ctx context.Context, in *RemoveMarkerRequest, opts ...grpc.CallOption) (*RemoveMarkerResponse, error)
@@ -101,13 +101,13 @@ func (c *markerServiceClient) RemoveMarker(ctx context.Context, in *RemoveMarker
 // be traced to its cause. A namespace keeps its newest 1,000 markers of the last 90 days. A token that is limited to some queues sees and
 // sets markers for these queues only.
 type MarkerServiceServer interface {
-	// AddMarker creates a marker. The role produce is enough, since that is what deployments have. A retry with the same request_id returns
-	// the marker of the first call.
+	// AddMarker creates a marker: a deploy, an incident or a note that is drawn on charts. The role produce is enough, since that is what
+	// deployments have. A retry with the same request_id returns the marker of the first call.
 	AddMarker(context.Context, *AddMarkerRequest) (*AddMarkerResponse, error)
 	// ListMarkers returns a page of the markers that overlap a time range, newest first.
 	ListMarkers(context.Context, *ListMarkersRequest) (*ListMarkersResponse, error)
-	// EndMarker sets when an incident, a rollout or anything else that lasts was over. Without a time, it does not change an end that is
-	// already set.
+	// EndMarker sets when a marker ended: an incident, a rollout or anything else that lasts. Without a time, it does not change an end that
+	// is already set.
 	EndMarker(context.Context, *EndMarkerRequest) (*EndMarkerResponse, error)
 	// RemoveMarker removes a marker.
 	RemoveMarker(context.Context, *RemoveMarkerRequest) (*RemoveMarkerResponse, error)

@@ -79,11 +79,12 @@ func (OnceState) EnumDescriptor() ([]byte, []int) {
 	return file_pawl_v1_once_proto_rawDescGZIP(), []int{0}
 }
 
+// BeginOnceRequest names a once key, and the claim that asks for it.
 type BeginOnceRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	ClaimToken    string                 `protobuf:"bytes,2,opt,name=claim_token,json=claimToken,proto3" json:"claim_token,omitempty"`
-	Key           string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"` // at most 256 bytes; identifies one effect among the tasks of a queue
+	ClaimToken    string                 `protobuf:"bytes,2,opt,name=claim_token,json=claimToken,proto3" json:"claim_token,omitempty"` // of the claim
+	Key           string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`                                 // at most 256 bytes; identifies one effect among the tasks of a queue
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -139,13 +140,14 @@ func (x *BeginOnceRequest) GetKey() string {
 	return ""
 }
 
+// BeginOnceResponse is the state of a once key, with the result if it is done or the holder if it is held.
 type BeginOnceResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	State         OnceState              `protobuf:"varint,1,opt,name=state,proto3,enum=pawl.v1.OnceState" json:"state,omitempty"`
 	Result        []byte                 `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`                           // if done: a JSON value, or empty
 	KeptUntil     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=kept_until,json=keptUntil,proto3" json:"kept_until,omitempty"`    // if done
 	Holder        *OnceHolder            `protobuf:"bytes,4,opt,name=holder,proto3" json:"holder,omitempty"`                           // if held
-	RetryAfter    *durationpb.Duration   `protobuf:"bytes,5,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"` // if held
+	RetryAfter    *durationpb.Duration   `protobuf:"bytes,5,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"` // if held: when to begin again
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -276,13 +278,14 @@ func (x *OnceHolder) GetFence() int64 {
 	return 0
 }
 
+// FinishOnceRequest says that the effect of a once key has happened.
 type FinishOnceRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	ClaimToken    string                 `protobuf:"bytes,2,opt,name=claim_token,json=claimToken,proto3" json:"claim_token,omitempty"`
-	Key           string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
-	Result        []byte                 `protobuf:"bytes,4,opt,name=result,proto3" json:"result,omitempty"` // a JSON value of at most 64 KiB, or empty
-	Ttl           *durationpb.Duration   `protobuf:"bytes,5,opt,name=ttl,proto3" json:"ttl,omitempty"`       // how long the result is kept: 1s to 365 days; default 24h
+	ClaimToken    string                 `protobuf:"bytes,2,opt,name=claim_token,json=claimToken,proto3" json:"claim_token,omitempty"` // of the claim
+	Key           string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`                                 // identifies one effect among the tasks of a queue
+	Result        []byte                 `protobuf:"bytes,4,opt,name=result,proto3" json:"result,omitempty"`                           // a JSON value of at most 64 KiB, or empty
+	Ttl           *durationpb.Duration   `protobuf:"bytes,5,opt,name=ttl,proto3" json:"ttl,omitempty"`                                 // how long the result is kept: 1s to 365 days; default 24h
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -352,6 +355,7 @@ func (x *FinishOnceRequest) GetTtl() *durationpb.Duration {
 	return nil
 }
 
+// FinishOnceResponse says that the effect is recorded.
 type FinishOnceResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	KeptUntil     *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=kept_until,json=keptUntil,proto3" json:"kept_until,omitempty"`
@@ -396,11 +400,12 @@ func (x *FinishOnceResponse) GetKeptUntil() *timestamppb.Timestamp {
 	return nil
 }
 
+// AbandonOnceRequest names a once key, and the claim that holds it.
 type AbandonOnceRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	ClaimToken    string                 `protobuf:"bytes,2,opt,name=claim_token,json=claimToken,proto3" json:"claim_token,omitempty"`
-	Key           string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	ClaimToken    string                 `protobuf:"bytes,2,opt,name=claim_token,json=claimToken,proto3" json:"claim_token,omitempty"` // of the claim
+	Key           string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`                                 // identifies one effect among the tasks of a queue
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -456,6 +461,7 @@ func (x *AbandonOnceRequest) GetKey() string {
 	return ""
 }
 
+// AbandonOnceResponse says that the key is free again.
 type AbandonOnceResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	State         OnceState              `protobuf:"varint,1,opt,name=state,proto3,enum=pawl.v1.OnceState" json:"state,omitempty"` // free, or done if it was already

@@ -149,8 +149,8 @@ type OperationSpec struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Action        Action                 `protobuf:"varint,1,opt,name=action,proto3,enum=pawl.v1.Action" json:"action,omitempty"`       // required
 	Filter        *Filter                `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`                            // required; an empty filter means every task that the action applies to
-	ToQueue       *string                `protobuf:"bytes,3,opt,name=to_queue,json=toQueue,proto3,oneof" json:"to_queue,omitempty"`     // ACTION_MOVE only
-	Priority      Priority               `protobuf:"varint,4,opt,name=priority,proto3,enum=pawl.v1.Priority" json:"priority,omitempty"` // ACTION_SET_PRIORITY only
+	ToQueue       *string                `protobuf:"bytes,3,opt,name=to_queue,json=toQueue,proto3,oneof" json:"to_queue,omitempty"`     // for move only
+	Priority      Priority               `protobuf:"varint,4,opt,name=priority,proto3,enum=pawl.v1.Priority" json:"priority,omitempty"` // for set_priority only
 	Max           int64                  `protobuf:"varint,5,opt,name=max,proto3" json:"max,omitempty"`                                 // maximum number of tasks; 0: all that match
 	Rate          float64                `protobuf:"fixed64,6,opt,name=rate,proto3" json:"rate,omitempty"`                              // tasks per second at most; 0: as fast as possible without delaying other work
 	Canary        int64                  `protobuf:"varint,7,opt,name=canary,proto3" json:"canary,omitempty"`                           // the operation pauses itself after this many tasks; 0: it does not
@@ -325,7 +325,7 @@ type Operation struct {
 	Matched           int64                  `protobuf:"varint,14,opt,name=matched,proto3" json:"matched,omitempty"`                                                  // so far: done + skipped + failed, and those moving to another queue
 	Done              int64                  `protobuf:"varint,15,opt,name=done,proto3" json:"done,omitempty"`
 	Skipped           int64                  `protobuf:"varint,16,opt,name=skipped,proto3" json:"skipped,omitempty"`
-	SkippedReasons    []*SkippedTasks        `protobuf:"bytes,17,rep,name=skipped_reasons,json=skippedReasons,proto3" json:"skipped_reasons,omitempty"`
+	SkippedReasons    []*SkippedTasks        `protobuf:"bytes,17,rep,name=skipped_reasons,json=skippedReasons,proto3" json:"skipped_reasons,omitempty"` // how many, by reason: changed, unique_key_taken, moved, unchanged, queue_gone, in_workflow
 	Failed            int64                  `protobuf:"varint,18,opt,name=failed,proto3" json:"failed,omitempty"`
 	Errors            []*FailedTask          `protobuf:"bytes,19,rep,name=errors,proto3" json:"errors,omitempty"`                                    // the first ones
 	WaitsFor          string                 `protobuf:"bytes,20,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`                // why it makes no progress
@@ -723,10 +723,11 @@ func (x *FailedTask) GetMessage() string {
 	return ""
 }
 
+// StartOperationRequest describes an operation on all tasks that match a filter.
 type StartOperationRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Spec          *OperationSpec         `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
-	DryRun        bool                   `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	DryRun        bool                   `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // only counts the tasks, and returns some of them
 	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	RequestId     *string                `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3,oneof" json:"request_id,omitempty"` // a UUID: a retry returns the same operation
 	unknownFields protoimpl.UnknownFields
@@ -1010,8 +1011,8 @@ func (x *GetOperationResponse) GetOperation() *Operation {
 
 type ListOperationsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Limit         int32                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"` // 1 to 1,000; default 100
-	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	Limit         int32                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`  // 1 to 1,000; default 100
+	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the previous page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1060,10 +1061,11 @@ func (x *ListOperationsRequest) GetCursor() string {
 	return ""
 }
 
+// ListOperationsResponse is a page of operations, newest first.
 type ListOperationsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Operation           `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`
+	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // "" on the last page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1112,10 +1114,11 @@ func (x *ListOperationsResponse) GetNextCursor() string {
 	return ""
 }
 
+// PauseOperationRequest is the reason, for the audit log.
 type PauseOperationRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	OperationId   string                 `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
-	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // for the audit log
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1208,10 +1211,11 @@ func (x *PauseOperationResponse) GetOperation() *Operation {
 	return nil
 }
 
+// ResumeOperationRequest is the reason, for the audit log.
 type ResumeOperationRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	OperationId   string                 `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
-	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // for the audit log
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1304,10 +1308,11 @@ func (x *ResumeOperationResponse) GetOperation() *Operation {
 	return nil
 }
 
+// AbortOperationRequest is the reason, for the audit log.
 type AbortOperationRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	OperationId   string                 `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
-	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // for the audit log
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

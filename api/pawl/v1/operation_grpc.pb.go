@@ -34,13 +34,16 @@ const (
 // OperationService runs bulk operations: one action, applied to many tasks in the background (docs/bulk-operations.md). Callers name the
 // actor and the reason in metadata: pawl-actor, and pawl-reason-bin unless the request has a reason.
 type OperationServiceClient interface {
-	// StartOperation starts an operation. With dry_run it only returns which tasks the operation would affect.
+	// StartOperation starts an operation, which applies one action to many tasks in the background. With dry_run it only returns which tasks
+	// the operation would affect.
 	StartOperation(ctx context.Context, in *StartOperationRequest, opts ...grpc.CallOption) (*StartOperationResponse, error)
+	// GetOperation returns an operation. With wait, it waits that long for the operation to stop running.
 	GetOperation(ctx context.Context, in *GetOperationRequest, opts ...grpc.CallOption) (*GetOperationResponse, error)
 	// ListOperations returns a page of operations, newest first. Ended operations are kept for 30 days, at most 1,000 of them.
 	ListOperations(ctx context.Context, in *ListOperationsRequest, opts ...grpc.CallOption) (*ListOperationsResponse, error)
 	// PauseOperation pauses an operation when its steps under way are over; until then, stopping is set.
 	PauseOperation(ctx context.Context, in *PauseOperationRequest, opts ...grpc.CallOption) (*PauseOperationResponse, error)
+	// ResumeOperation resumes an operation where it stopped.
 	ResumeOperation(ctx context.Context, in *ResumeOperationRequest, opts ...grpc.CallOption) (*ResumeOperationResponse, error)
 	// AbortOperation ends an operation when its steps under way are over. What it has done is not undone.
 	AbortOperation(ctx context.Context, in *AbortOperationRequest, opts ...grpc.CallOption) (*AbortOperationResponse, error)
@@ -121,13 +124,16 @@ func (c *operationServiceClient) AbortOperation(ctx context.Context, in *AbortOp
 // OperationService runs bulk operations: one action, applied to many tasks in the background (docs/bulk-operations.md). Callers name the
 // actor and the reason in metadata: pawl-actor, and pawl-reason-bin unless the request has a reason.
 type OperationServiceServer interface {
-	// StartOperation starts an operation. With dry_run it only returns which tasks the operation would affect.
+	// StartOperation starts an operation, which applies one action to many tasks in the background. With dry_run it only returns which tasks
+	// the operation would affect.
 	StartOperation(context.Context, *StartOperationRequest) (*StartOperationResponse, error)
+	// GetOperation returns an operation. With wait, it waits that long for the operation to stop running.
 	GetOperation(context.Context, *GetOperationRequest) (*GetOperationResponse, error)
 	// ListOperations returns a page of operations, newest first. Ended operations are kept for 30 days, at most 1,000 of them.
 	ListOperations(context.Context, *ListOperationsRequest) (*ListOperationsResponse, error)
 	// PauseOperation pauses an operation when its steps under way are over; until then, stopping is set.
 	PauseOperation(context.Context, *PauseOperationRequest) (*PauseOperationResponse, error)
+	// ResumeOperation resumes an operation where it stopped.
 	ResumeOperation(context.Context, *ResumeOperationRequest) (*ResumeOperationResponse, error)
 	// AbortOperation ends an operation when its steps under way are over. What it has done is not undone.
 	AbortOperation(context.Context, *AbortOperationRequest) (*AbortOperationResponse, error)

@@ -179,7 +179,7 @@ func (QueueOrder) EnumDescriptor() ([]byte, []int) {
 // the default.
 type QueueSettings struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Weights       *PriorityWeights       `protobuf:"bytes,1,opt,name=weights,proto3" json:"weights,omitempty"` // absent: strict order of priorities
+	Weights       *PriorityWeights       `protobuf:"bytes,1,opt,name=weights,proto3" json:"weights,omitempty"` // divides claims among the priorities that have tasks; absent: strict order of priorities
 	Retry         *RetryPolicy           `protobuf:"bytes,2,opt,name=retry,proto3" json:"retry,omitempty"`
 	MaxAttempts   int32                  `protobuf:"varint,3,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"` // default 5
 	Lease         *durationpb.Duration   `protobuf:"bytes,4,opt,name=lease,proto3" json:"lease,omitempty"`                                 // default 30s
@@ -688,8 +688,8 @@ type Queue struct {
 	Breakers              []*BreakerStatus       `protobuf:"bytes,20,rep,name=breakers,proto3" json:"breakers,omitempty"`                              // up to 100 that are not closed, the longest open first
 	BreakersOpen          int32                  `protobuf:"varint,21,opt,name=breakers_open,json=breakersOpen,proto3" json:"breakers_open,omitempty"` // how many are not closed
 	PausedBy              string                 `protobuf:"bytes,22,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"`              // as given by the caller; empty: unknown
-	// In the last minute; absent: not reported. Recent activity, from here to the series, is set by calls that read queues but not by those that
-	// change one.
+	// In the last minute; absent: not reported. Recent activity, from here to the series, is set by calls that read queues but not by those
+	// that change one.
 	Rates         *QueueRates  `protobuf:"bytes,23,opt,name=rates,proto3" json:"rates,omitempty"`
 	Wait          *Latency     `protobuf:"bytes,24,opt,name=wait,proto3" json:"wait,omitempty"`                                             // from ready to claimed, in the last 5 minutes
 	Run           *Latency     `protobuf:"bytes,25,opt,name=run,proto3" json:"run,omitempty"`                                               // from claimed to the end of the run, in the last 5 minutes
@@ -1118,8 +1118,8 @@ func (x *ReadyByPriority) GetLow() int64 {
 
 type ListQueuesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Limit         int32                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"` // default 100, at most 1,000
-	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	Limit         int32                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`          // default 100, at most 1,000
+	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`         // next_cursor of the previous page
 	Series        *durationpb.Duration   `protobuf:"bytes,3,opt,name=series,proto3" json:"series,omitempty"`         // includes each queue's series of this length: 2m, 5m, 1h or 24h; absent: none
 	Pattern       *string                `protobuf:"bytes,4,opt,name=pattern,proto3,oneof" json:"pattern,omitempty"` // of names, in which * matches any characters; absent: all
 	Having        QueueTrait             `protobuf:"varint,5,opt,name=having,proto3,enum=pawl.v1.QueueTrait" json:"having,omitempty"`
@@ -1200,11 +1200,12 @@ func (x *ListQueuesRequest) GetOrder() QueueOrder {
 	return QueueOrder_QUEUE_ORDER_UNSPECIFIED
 }
 
+// ListQueuesResponse is a page of queues, by name unless requested otherwise.
 type ListQueuesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Queue               `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`
-	Missing       []*Missing             `protobuf:"bytes,3,rep,name=missing,proto3" json:"missing,omitempty"` // shards and nodes whose part is missing, and why
+	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // "" on the last page
+	Missing       []*Missing             `protobuf:"bytes,3,rep,name=missing,proto3" json:"missing,omitempty"`                         // shards and nodes whose part is missing, and why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1348,11 +1349,12 @@ func (x *GetQueueResponse) GetQueue() *Queue {
 	return nil
 }
 
+// PutQueueRequest has the settings for a queue. Absent fields take their defaults.
 type PutQueueRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	Settings      *QueueSettings         `protobuf:"bytes,2,opt,name=settings,proto3" json:"settings,omitempty"`
-	IfVersion     *int64                 `protobuf:"varint,3,opt,name=if_version,json=ifVersion,proto3,oneof" json:"if_version,omitempty"` // refused with conflict unless the settings still have this version
+	Settings      *QueueSettings         `protobuf:"bytes,2,opt,name=settings,proto3" json:"settings,omitempty"`                           // fields that are not set get their defaults
+	IfVersion     *int64                 `protobuf:"varint,3,opt,name=if_version,json=ifVersion,proto3,oneof" json:"if_version,omitempty"` // refused with conflict unless the settings still have this version; 0: unless the queue does not exist
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1532,10 +1534,11 @@ func (*DeleteQueueResponse) Descriptor() ([]byte, []int) {
 	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{17}
 }
 
+// PauseQueueRequest says what to pause: the whole queue, or one type or one key in it.
 type PauseQueueRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`   // for the audit log
 	Type          *string                `protobuf:"bytes,3,opt,name=type,proto3,oneof" json:"type,omitempty"` // only tasks of this type, or:
 	Key           *string                `protobuf:"bytes,4,opt,name=key,proto3,oneof" json:"key,omitempty"`   // only tasks of this key
 	unknownFields protoimpl.UnknownFields
@@ -1644,10 +1647,11 @@ func (x *PauseQueueResponse) GetQueue() *Queue {
 	return nil
 }
 
+// ResumeQueueRequest says which pause to end: that of the whole queue, or of one type or one key in it.
 type ResumeQueueRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`   // for the audit log
 	Type          *string                `protobuf:"bytes,3,opt,name=type,proto3,oneof" json:"type,omitempty"` // the pause of this type, or:
 	Key           *string                `protobuf:"bytes,4,opt,name=key,proto3,oneof" json:"key,omitempty"`   // the pause of this key; if neither is set: that of the queue
 	unknownFields protoimpl.UnknownFields
@@ -1756,11 +1760,12 @@ func (x *ResumeQueueResponse) GetQueue() *Queue {
 	return nil
 }
 
+// CloseBreakerRequest says which circuit breaker to close.
 type CloseBreakerRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	Type          *string                `protobuf:"bytes,2,opt,name=type,proto3,oneof" json:"type,omitempty"` // absent: all types of the queue
-	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`   // for the audit log
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1864,9 +1869,9 @@ func (x *CloseBreakerResponse) GetQueue() *Queue {
 type SpreadQueueRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Queue  string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	Parts  int32                  `protobuf:"varint,2,opt,name=parts,proto3" json:"parts,omitempty"`          // first the shards that have the queue, then those with the fewest other queues
+	Parts  int32                  `protobuf:"varint,2,opt,name=parts,proto3" json:"parts,omitempty"`          // how many shards: first those that have the queue, then those with the fewest other queues
 	Shards []uint32               `protobuf:"varint,3,rep,packed,name=shards,proto3" json:"shards,omitempty"` // numbers of shards
-	Reason string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`         // for the audit log
 	// Reserves the shards: no other queue may be in them, and new queues go elsewhere. A call without it ends the reservation.
 	Own    bool `protobuf:"varint,5,opt,name=own,proto3" json:"own,omitempty"`
 	DryRun bool `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"` // changes nothing, and returns the queue as it would be
@@ -2000,10 +2005,11 @@ func (x *SpreadQueueResponse) GetQueue() *Queue {
 	return nil
 }
 
+// PurgeQueueRequest is the reason, for the audit log.
 type PurgeQueueRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // for the audit log
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2052,6 +2058,7 @@ func (x *PurgeQueueRequest) GetReason() string {
 	return ""
 }
 
+// PurgeQueueResponse says how many tasks were discarded.
 type PurgeQueueResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Discarded     int64                  `protobuf:"varint,1,opt,name=discarded,proto3" json:"discarded,omitempty"`
@@ -2099,8 +2106,8 @@ func (x *PurgeQueueResponse) GetDiscarded() int64 {
 type ListDeadRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Filter        *Filter                `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"` // its queue is required
-	Limit         int32                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
-	Cursor        string                 `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	Limit         int32                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`  // default 100, at most 1,000
+	Cursor        string                 `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the previous page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2156,12 +2163,13 @@ func (x *ListDeadRequest) GetCursor() string {
 	return ""
 }
 
+// ListDeadResponse is a page of dead letters, newest first.
 type ListDeadResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Task                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`
-	Searched      *Searched              `protobuf:"bytes,3,opt,name=searched,proto3" json:"searched,omitempty"` // unset: the page is full, or it is the last one
-	Missing       []*Missing             `protobuf:"bytes,4,rep,name=missing,proto3" json:"missing,omitempty"`   // shards and nodes whose part is missing, and why
+	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // "" on the last page
+	Searched      *Searched              `protobuf:"bytes,3,opt,name=searched,proto3" json:"searched,omitempty"`                       // unset: the page is full, or it is the last one
+	Missing       []*Missing             `protobuf:"bytes,4,rep,name=missing,proto3" json:"missing,omitempty"`                         // shards and nodes whose part is missing, and why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2227,8 +2235,8 @@ func (x *ListDeadResponse) GetMissing() []*Missing {
 type ListPoisonedRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Filter        *Filter                `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"` // its queue is required
-	Limit         int32                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
-	Cursor        string                 `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	Limit         int32                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`  // default 100, at most 1,000
+	Cursor        string                 `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the previous page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2284,12 +2292,13 @@ func (x *ListPoisonedRequest) GetCursor() string {
 	return ""
 }
 
+// ListPoisonedResponse is a page of poisoned tasks, newest first.
 type ListPoisonedResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Task                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`
-	Searched      *Searched              `protobuf:"bytes,3,opt,name=searched,proto3" json:"searched,omitempty"` // unset: the page is full, or it is the last one
-	Missing       []*Missing             `protobuf:"bytes,4,rep,name=missing,proto3" json:"missing,omitempty"`   // shards and nodes whose part is missing, and why
+	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // "" on the last page
+	Searched      *Searched              `protobuf:"bytes,3,opt,name=searched,proto3" json:"searched,omitempty"`                       // unset: the page is full, or it is the last one
+	Missing       []*Missing             `protobuf:"bytes,4,rep,name=missing,proto3" json:"missing,omitempty"`                         // shards and nodes whose part is missing, and why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2470,15 +2479,15 @@ type DeadGroup struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	Fingerprint  string                 `protobuf:"bytes,1,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
 	Type         string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
-	Message      string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"` // with numbers and ids replaced
+	Message      string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"` // with numbers, ids and quoted texts replaced by *
 	Count        int64                  `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
 	FirstAt      *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=first_at,json=firstAt,proto3" json:"first_at,omitempty"`
 	LastAt       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=last_at,json=lastAt,proto3" json:"last_at,omitempty"`
 	SampleTaskId string                 `protobuf:"bytes,7,opt,name=sample_task_id,json=sampleTaskId,proto3" json:"sample_task_id,omitempty"`
 	Queues       int32                  `protobuf:"varint,8,opt,name=queues,proto3" json:"queues,omitempty"` // number of queues they are in
 	Queue        string                 `protobuf:"bytes,9,opt,name=queue,proto3" json:"queue,omitempty"`    // the queue with the most of them
-	// How many of them ended in each of the last 24 hours, oldest first; the last element is the past 60 minutes. Dead letters that have since
-	// been replayed or discarded are not counted.
+	// How many of them ended in each of the last 24 hours, oldest first; the last element is the past 60 minutes. Dead letters that have
+	// since been replayed or discarded are not counted.
 	Trend         []int64 `protobuf:"varint,10,rep,packed,name=trend,proto3" json:"trend,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2584,6 +2593,7 @@ func (x *DeadGroup) GetTrend() []int64 {
 	return nil
 }
 
+// RetryTaskRequest says which states of the task are expected.
 type RetryTaskRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
@@ -2768,10 +2778,11 @@ func (x *RunTaskNowResponse) GetTask() *Task {
 	return nil
 }
 
+// DiscardTaskRequest says why, and which states of the task are expected.
 type DiscardTaskRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`                            // for the audit log
 	States        []State                `protobuf:"varint,3,rep,packed,name=states,proto3,enum=pawl.v1.State" json:"states,omitempty"` // none: any; else a task in another state is refused with wrong_state
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -44,27 +44,33 @@ const (
 //
 // OperatorService manages queues, dead letters and single tasks.
 type OperatorServiceClient interface {
+	// ListQueues returns a page of queues, by name unless requested otherwise.
 	ListQueues(ctx context.Context, in *ListQueuesRequest, opts ...grpc.CallOption) (*ListQueuesResponse, error)
+	// GetQueue returns a queue.
 	GetQueue(ctx context.Context, in *GetQueueRequest, opts ...grpc.CallOption) (*GetQueueResponse, error)
-	// PutQueue replaces the settings, creating the queue if necessary. Missing settings get their defaults.
+	// PutQueue replaces the settings of a queue, creating it if necessary. Missing settings get their defaults.
 	PutQueue(ctx context.Context, in *PutQueueRequest, opts ...grpc.CallOption) (*PutQueueResponse, error)
 	// DeleteQueue removes an empty queue.
 	DeleteQueue(ctx context.Context, in *DeleteQueueRequest, opts ...grpc.CallOption) (*DeleteQueueResponse, error)
+	// PauseQueue pauses a queue, or one type or key in it: its tasks are not claimed.
 	PauseQueue(ctx context.Context, in *PauseQueueRequest, opts ...grpc.CallOption) (*PauseQueueResponse, error)
+	// ResumeQueue ends a pause.
 	ResumeQueue(ctx context.Context, in *ResumeQueueRequest, opts ...grpc.CallOption) (*ResumeQueueResponse, error)
 	// SpreadQueue spreads a queue over shards: its 64 slots move, the same number to each. Existing tasks stay where they are and drain. When
 	// the call returns, new tasks go to the new shards. While the queue is in several shards, a task whose key, unique key and idempotency
-	// key are in different slots is refused with invalid_argument. If the queue has such tasks, the call is refused with wrong_state.
+	// key are in different slots is refused with invalid_argument. If the queue has such tasks, the call is refused with wrong_state, unless
+	// force is set.
 	SpreadQueue(ctx context.Context, in *SpreadQueueRequest, opts ...grpc.CallOption) (*SpreadQueueResponse, error)
 	// CloseBreaker closes the breaker of a type, or all breakers of a queue. There is no call to open a breaker: to stop a type, pause it.
 	CloseBreaker(ctx context.Context, in *CloseBreakerRequest, opts ...grpc.CallOption) (*CloseBreakerResponse, error)
-	// PurgeQueue discards the waiting tasks; it does not erase them.
+	// PurgeQueue discards the waiting tasks of a queue; it does not erase them.
 	// Errors: unavailable if shards of the queue do not answer; it names them, and is done in the others.
 	PurgeQueue(ctx context.Context, in *PurgeQueueRequest, opts ...grpc.CallOption) (*PurgeQueueResponse, error)
 	// ExplainQueue returns what the ready tasks of a queue are waiting for.
 	ExplainQueue(ctx context.Context, in *ExplainQueueRequest, opts ...grpc.CallOption) (*ExplainQueueResponse, error)
-	// ListDead and ListPoisoned return tasks newest first, with their attempt logs.
+	// ListDead returns a page of the dead letters of a queue, newest first, with their attempt logs.
 	ListDead(ctx context.Context, in *ListDeadRequest, opts ...grpc.CallOption) (*ListDeadResponse, error)
+	// ListPoisoned returns a page of the poisoned tasks of a queue, newest first, with their attempt logs.
 	ListPoisoned(ctx context.Context, in *ListPoisonedRequest, opts ...grpc.CallOption) (*ListPoisonedResponse, error)
 	// GroupDead counts dead letters by type and normalized message.
 	GroupDead(ctx context.Context, in *GroupDeadRequest, opts ...grpc.CallOption) (*GroupDeadResponse, error)
@@ -72,7 +78,7 @@ type OperatorServiceClient interface {
 	RetryTask(ctx context.Context, in *RetryTaskRequest, opts ...grpc.CallOption) (*RetryTaskResponse, error)
 	// RunTaskNow makes a scheduled or retrying task ready now.
 	RunTaskNow(ctx context.Context, in *RunTaskNowRequest, opts ...grpc.CallOption) (*RunTaskNowResponse, error)
-	// DiscardTask ends a waiting task, or deletes a dead letter.
+	// DiscardTask discards a waiting task or a dead letter.
 	DiscardTask(ctx context.Context, in *DiscardTaskRequest, opts ...grpc.CallOption) (*DiscardTaskResponse, error)
 	// GetServer describes the node that answers.
 	GetServer(ctx context.Context, in *GetServerRequest, opts ...grpc.CallOption) (*GetServerResponse, error)
@@ -262,27 +268,33 @@ func (c *operatorServiceClient) GetServer(ctx context.Context, in *GetServerRequ
 //
 // OperatorService manages queues, dead letters and single tasks.
 type OperatorServiceServer interface {
+	// ListQueues returns a page of queues, by name unless requested otherwise.
 	ListQueues(context.Context, *ListQueuesRequest) (*ListQueuesResponse, error)
+	// GetQueue returns a queue.
 	GetQueue(context.Context, *GetQueueRequest) (*GetQueueResponse, error)
-	// PutQueue replaces the settings, creating the queue if necessary. Missing settings get their defaults.
+	// PutQueue replaces the settings of a queue, creating it if necessary. Missing settings get their defaults.
 	PutQueue(context.Context, *PutQueueRequest) (*PutQueueResponse, error)
 	// DeleteQueue removes an empty queue.
 	DeleteQueue(context.Context, *DeleteQueueRequest) (*DeleteQueueResponse, error)
+	// PauseQueue pauses a queue, or one type or key in it: its tasks are not claimed.
 	PauseQueue(context.Context, *PauseQueueRequest) (*PauseQueueResponse, error)
+	// ResumeQueue ends a pause.
 	ResumeQueue(context.Context, *ResumeQueueRequest) (*ResumeQueueResponse, error)
 	// SpreadQueue spreads a queue over shards: its 64 slots move, the same number to each. Existing tasks stay where they are and drain. When
 	// the call returns, new tasks go to the new shards. While the queue is in several shards, a task whose key, unique key and idempotency
-	// key are in different slots is refused with invalid_argument. If the queue has such tasks, the call is refused with wrong_state.
+	// key are in different slots is refused with invalid_argument. If the queue has such tasks, the call is refused with wrong_state, unless
+	// force is set.
 	SpreadQueue(context.Context, *SpreadQueueRequest) (*SpreadQueueResponse, error)
 	// CloseBreaker closes the breaker of a type, or all breakers of a queue. There is no call to open a breaker: to stop a type, pause it.
 	CloseBreaker(context.Context, *CloseBreakerRequest) (*CloseBreakerResponse, error)
-	// PurgeQueue discards the waiting tasks; it does not erase them.
+	// PurgeQueue discards the waiting tasks of a queue; it does not erase them.
 	// Errors: unavailable if shards of the queue do not answer; it names them, and is done in the others.
 	PurgeQueue(context.Context, *PurgeQueueRequest) (*PurgeQueueResponse, error)
 	// ExplainQueue returns what the ready tasks of a queue are waiting for.
 	ExplainQueue(context.Context, *ExplainQueueRequest) (*ExplainQueueResponse, error)
-	// ListDead and ListPoisoned return tasks newest first, with their attempt logs.
+	// ListDead returns a page of the dead letters of a queue, newest first, with their attempt logs.
 	ListDead(context.Context, *ListDeadRequest) (*ListDeadResponse, error)
+	// ListPoisoned returns a page of the poisoned tasks of a queue, newest first, with their attempt logs.
 	ListPoisoned(context.Context, *ListPoisonedRequest) (*ListPoisonedResponse, error)
 	// GroupDead counts dead letters by type and normalized message.
 	GroupDead(context.Context, *GroupDeadRequest) (*GroupDeadResponse, error)
@@ -290,7 +302,7 @@ type OperatorServiceServer interface {
 	RetryTask(context.Context, *RetryTaskRequest) (*RetryTaskResponse, error)
 	// RunTaskNow makes a scheduled or retrying task ready now.
 	RunTaskNow(context.Context, *RunTaskNowRequest) (*RunTaskNowResponse, error)
-	// DiscardTask ends a waiting task, or deletes a dead letter.
+	// DiscardTask discards a waiting task or a dead letter.
 	DiscardTask(context.Context, *DiscardTaskRequest) (*DiscardTaskResponse, error)
 	// GetServer describes the node that answers.
 	GetServer(context.Context, *GetServerRequest) (*GetServerResponse, error)

@@ -238,6 +238,7 @@ func (x *Enqueued) GetDuplicate() bool {
 	return false
 }
 
+// EnqueueBatchRequest has the tasks to enqueue.
 type EnqueueBatchRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tasks         []*TaskSpec            `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"` // at most 1,000
@@ -282,6 +283,7 @@ func (x *EnqueueBatchRequest) GetTasks() []*TaskSpec {
 	return nil
 }
 
+// EnqueueBatchResponse has a result for each task.
 type EnqueueBatchResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Results       []*EnqueueResult       `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"` // in the order of the request
@@ -326,6 +328,7 @@ func (x *EnqueueBatchResponse) GetResults() []*EnqueueResult {
 	return nil
 }
 
+// EnqueueResult is the result for a task of a batch.
 type EnqueueResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Task          *Enqueued              `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"` // either task or error
@@ -626,7 +629,7 @@ func (x *ShardStamp) GetLeader() string {
 type GetTaskRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	Wait          *durationpb.Duration   `protobuf:"bytes,2,opt,name=wait,proto3" json:"wait,omitempty"` // at most 60s; not with a stale read
+	Wait          *durationpb.Duration   `protobuf:"bytes,2,opt,name=wait,proto3" json:"wait,omitempty"` // how long to wait for the task to end: at most 60s; not with a stale read
 	Consistency   Consistency            `protobuf:"varint,3,opt,name=consistency,proto3,enum=pawl.v1.Consistency" json:"consistency,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -738,7 +741,7 @@ func (x *GetTaskResponse) GetAge() *durationpb.Duration {
 type CancelTaskRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // for the audit log
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -899,6 +902,7 @@ func (x *ListTasksRequest) GetWithPayload() bool {
 	return false
 }
 
+// ListTasksResponse is a page of tasks, newest first.
 type ListTasksResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Task                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`                             // can be empty although next_cursor is set
@@ -967,6 +971,7 @@ func (x *ListTasksResponse) GetMissing() []*Missing {
 	return nil
 }
 
+// UpdateTaskRequest says what to change in a task that has not ended and is not running: the fields that are set.
 type UpdateTaskRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`

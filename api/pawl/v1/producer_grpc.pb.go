@@ -35,11 +35,11 @@ const (
 //
 // ProducerService enqueues, reads and changes tasks.
 type ProducerServiceClient interface {
-	// Enqueue returns when the task is on stable storage.
+	// Enqueue enqueues a task. It returns when the task is on stable storage.
 	Enqueue(ctx context.Context, in *EnqueueRequest, opts ...grpc.CallOption) (*EnqueueResponse, error)
-	// EnqueueBatch returns a result for each task: one bad task doesn't fail the others. If the tasks go to several shards, and one does not
-	// answer within about a second of the others, its tasks get unavailable. They may have been enqueued: send them again with the same
-	// request ids.
+	// EnqueueBatch enqueues up to 1,000 tasks, each with its own result: one bad task doesn't fail the others. If the tasks go to several
+	// shards, and one does not answer within about a second of the others, its tasks get unavailable. They may have been enqueued: send them
+	// again with the same request ids.
 	EnqueueBatch(ctx context.Context, in *EnqueueBatchRequest, opts ...grpc.CallOption) (*EnqueueBatchResponse, error)
 	// Produce runs EnqueueBatch for every frame of a long-lived stream, at a fraction of the cost of a call. The metadata at the start of the
 	// stream authenticates the caller; the stream ends when the caller's token does.
@@ -48,10 +48,10 @@ type ProducerServiceClient interface {
 	// 64 are in flight, it does not read from the stream, and the client's sends block. Each frame counts as a call, both against the rates
 	// of its namespace and against the server's limit on concurrent calls.
 	//
-	// If a frame is refused, the server answers with the error and the stream continues. The stream itself ends with unauthenticated or unavailable
-	// when its token does, and with payload_too_large or invalid_argument after a message that is longer than 16 MiB or can't be decoded. Before
-	// the server ends a stream, it answers the frames it has started to handle: a frame without an answer was not handled. If the connection breaks
-	// instead, the outcome of such a frame is unknown: send it again with the same request ids.
+	// If a frame is refused, the server answers with the error and the stream continues. The stream itself ends with unauthenticated or
+	// unavailable when its token does, and with payload_too_large or invalid_argument after a message that is longer than 16 MiB or can't be
+	// decoded. Before the server ends a stream, it answers the frames it has started to handle: a frame without an answer was not handled. If
+	// the connection breaks instead, the outcome of such a frame is unknown: send it again with the same request ids.
 	Produce(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ProduceRequest, ProduceResponse], error)
 	// GetTask returns a task. With wait, it waits that long for the task to end.
 	GetTask(ctx context.Context, in *GetTaskRequest, opts ...grpc.CallOption) (*GetTaskResponse, error)
@@ -163,11 +163,11 @@ func (c *producerServiceClient) ExplainTask(ctx context.Context, in *ExplainTask
 //
 // ProducerService enqueues, reads and changes tasks.
 type ProducerServiceServer interface {
-	// Enqueue returns when the task is on stable storage.
+	// Enqueue enqueues a task. It returns when the task is on stable storage.
 	Enqueue(context.Context, *EnqueueRequest) (*EnqueueResponse, error)
-	// EnqueueBatch returns a result for each task: one bad task doesn't fail the others. If the tasks go to several shards, and one does not
-	// answer within about a second of the others, its tasks get unavailable. They may have been enqueued: send them again with the same
-	// request ids.
+	// EnqueueBatch enqueues up to 1,000 tasks, each with its own result: one bad task doesn't fail the others. If the tasks go to several
+	// shards, and one does not answer within about a second of the others, its tasks get unavailable. They may have been enqueued: send them
+	// again with the same request ids.
 	EnqueueBatch(context.Context, *EnqueueBatchRequest) (*EnqueueBatchResponse, error)
 	// Produce runs EnqueueBatch for every frame of a long-lived stream, at a fraction of the cost of a call. The metadata at the start of the
 	// stream authenticates the caller; the stream ends when the caller's token does.
@@ -176,10 +176,10 @@ type ProducerServiceServer interface {
 	// 64 are in flight, it does not read from the stream, and the client's sends block. Each frame counts as a call, both against the rates
 	// of its namespace and against the server's limit on concurrent calls.
 	//
-	// If a frame is refused, the server answers with the error and the stream continues. The stream itself ends with unauthenticated or unavailable
-	// when its token does, and with payload_too_large or invalid_argument after a message that is longer than 16 MiB or can't be decoded. Before
-	// the server ends a stream, it answers the frames it has started to handle: a frame without an answer was not handled. If the connection breaks
-	// instead, the outcome of such a frame is unknown: send it again with the same request ids.
+	// If a frame is refused, the server answers with the error and the stream continues. The stream itself ends with unauthenticated or
+	// unavailable when its token does, and with payload_too_large or invalid_argument after a message that is longer than 16 MiB or can't be
+	// decoded. Before the server ends a stream, it answers the frames it has started to handle: a frame without an answer was not handled. If
+	// the connection breaks instead, the outcome of such a frame is unknown: send it again with the same request ids.
 	Produce(grpc.BidiStreamingServer[ProduceRequest, ProduceResponse]) error
 	// GetTask returns a task. With wait, it waits that long for the task to end.
 	GetTask(context.Context, *GetTaskRequest) (*GetTaskResponse, error)

@@ -187,9 +187,9 @@ type ScheduleSpec struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                               // required; letters, digits and . _ - : up to 256 bytes
 	Cron          *string                `protobuf:"bytes,2,opt,name=cron,proto3,oneof" json:"cron,omitempty"`                         // five fields, or six with seconds first, or a shorthand such as @daily; either this or every
-	Every         *durationpb.Duration   `protobuf:"bytes,3,opt,name=every,proto3" json:"every,omitempty"`                             // whole seconds
+	Every         *durationpb.Duration   `protobuf:"bytes,3,opt,name=every,proto3" json:"every,omitempty"`                             // whole seconds; either this or cron
 	TimeZone      *string                `protobuf:"bytes,4,opt,name=time_zone,json=timeZone,proto3,oneof" json:"time_zone,omitempty"` // of cron: an IANA name; default UTC
-	Jitter        *durationpb.Duration   `protobuf:"bytes,5,opt,name=jitter,proto3" json:"jitter,omitempty"`                           // up to 24h
+	Jitter        *durationpb.Duration   `protobuf:"bytes,5,opt,name=jitter,proto3" json:"jitter,omitempty"`                           // each tick is delayed by a fraction of this; up to 24h
 	Missed        Missed                 `protobuf:"varint,6,opt,name=missed,proto3,enum=pawl.v1.Missed" json:"missed,omitempty"`
 	Overlap       Overlap                `protobuf:"varint,7,opt,name=overlap,proto3,enum=pawl.v1.Overlap" json:"overlap,omitempty"`
 	Owner         *string                `protobuf:"bytes,8,opt,name=owner,proto3,oneof" json:"owner,omitempty"` // where the schedule comes from, such as a file in a repository
@@ -551,8 +551,8 @@ func (x *Tick) GetLate() *durationpb.Duration {
 
 type ListSchedulesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Limit         int32                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"` // 1 to 1,000; default 100
-	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	Limit         int32                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`  // 1 to 1,000; default 100
+	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the previous page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -601,11 +601,12 @@ func (x *ListSchedulesRequest) GetCursor() string {
 	return ""
 }
 
+// ListSchedulesResponse is a page of schedules, by name.
 type ListSchedulesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Schedule            `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`
-	Missing       []*Missing             `protobuf:"bytes,3,rep,name=missing,proto3" json:"missing,omitempty"` // shards and nodes whose part is missing, and why
+	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // "" on the last page
+	Missing       []*Missing             `protobuf:"bytes,3,rep,name=missing,proto3" json:"missing,omitempty"`                         // shards and nodes whose part is missing, and why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -749,6 +750,7 @@ func (x *GetScheduleResponse) GetSchedule() *Schedule {
 	return nil
 }
 
+// PutScheduleRequest is the definition of a schedule.
 type PutScheduleRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Spec          *ScheduleSpec          `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
@@ -958,10 +960,11 @@ func (*DeleteScheduleResponse) Descriptor() ([]byte, []int) {
 	return file_pawl_v1_schedule_proto_rawDescGZIP(), []int{10}
 }
 
+// PauseScheduleRequest is the reason, for the audit log.
 type PauseScheduleRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // for the audit log
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1142,6 +1145,7 @@ func (x *ResumeScheduleResponse) GetSchedule() *Schedule {
 	return nil
 }
 
+// TriggerScheduleRequest asks for a task of a schedule now.
 type TriggerScheduleRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -1194,6 +1198,7 @@ func (x *TriggerScheduleRequest) GetRequestId() string {
 	return ""
 }
 
+// TriggerScheduleResponse is the task that was enqueued.
 type TriggerScheduleResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
@@ -1257,8 +1262,8 @@ func (x *TriggerScheduleResponse) GetStatus() Status {
 type ListScheduleHistoryRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Limit         int32                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"` // 1 to 1,000; default 100
-	Cursor        string                 `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	Limit         int32                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`  // 1 to 1,000; default 100
+	Cursor        string                 `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the previous page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1314,10 +1319,11 @@ func (x *ListScheduleHistoryRequest) GetCursor() string {
 	return ""
 }
 
+// ListScheduleHistoryResponse is a page of a schedule's history, newest first.
 type ListScheduleHistoryResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Tick                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`
+	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // "" on the last page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -37,14 +37,17 @@ const (
 type ScheduleServiceClient interface {
 	// ListSchedules returns a page of schedules, by name.
 	ListSchedules(ctx context.Context, in *ListSchedulesRequest, opts ...grpc.CallOption) (*ListSchedulesResponse, error)
+	// GetSchedule returns a schedule.
 	GetSchedule(ctx context.Context, in *GetScheduleRequest, opts ...grpc.CallOption) (*GetScheduleResponse, error)
 	// PutSchedule creates a schedule, or updates it to match the request. If nothing differs, nothing changes. A schedule whose times don't
 	// change keeps its next tick.
 	PutSchedule(ctx context.Context, in *PutScheduleRequest, opts ...grpc.CallOption) (*PutScheduleResponse, error)
 	// DeleteSchedule removes a schedule and its history. Tasks that its ticks enqueued are kept.
 	DeleteSchedule(ctx context.Context, in *DeleteScheduleRequest, opts ...grpc.CallOption) (*DeleteScheduleResponse, error)
-	// PauseSchedule lets ticks pass without enqueueing tasks. They are recorded in the history when the schedule is resumed.
+	// PauseSchedule pauses a schedule: its ticks pass without enqueueing tasks. They are recorded in the history when the schedule is
+	// resumed.
 	PauseSchedule(ctx context.Context, in *PauseScheduleRequest, opts ...grpc.CallOption) (*PauseScheduleResponse, error)
+	// ResumeSchedule resumes a paused schedule.
 	ResumeSchedule(ctx context.Context, in *ResumeScheduleRequest, opts ...grpc.CallOption) (*ResumeScheduleResponse, error)
 	// TriggerSchedule enqueues the schedule's task now, in addition to its ticks. It also works while the schedule is paused.
 	TriggerSchedule(ctx context.Context, in *TriggerScheduleRequest, opts ...grpc.CallOption) (*TriggerScheduleResponse, error)
@@ -148,14 +151,17 @@ func (c *scheduleServiceClient) ListScheduleHistory(ctx context.Context, in *Lis
 type ScheduleServiceServer interface {
 	// ListSchedules returns a page of schedules, by name.
 	ListSchedules(context.Context, *ListSchedulesRequest) (*ListSchedulesResponse, error)
+	// GetSchedule returns a schedule.
 	GetSchedule(context.Context, *GetScheduleRequest) (*GetScheduleResponse, error)
 	// PutSchedule creates a schedule, or updates it to match the request. If nothing differs, nothing changes. A schedule whose times don't
 	// change keeps its next tick.
 	PutSchedule(context.Context, *PutScheduleRequest) (*PutScheduleResponse, error)
 	// DeleteSchedule removes a schedule and its history. Tasks that its ticks enqueued are kept.
 	DeleteSchedule(context.Context, *DeleteScheduleRequest) (*DeleteScheduleResponse, error)
-	// PauseSchedule lets ticks pass without enqueueing tasks. They are recorded in the history when the schedule is resumed.
+	// PauseSchedule pauses a schedule: its ticks pass without enqueueing tasks. They are recorded in the history when the schedule is
+	// resumed.
 	PauseSchedule(context.Context, *PauseScheduleRequest) (*PauseScheduleResponse, error)
+	// ResumeSchedule resumes a paused schedule.
 	ResumeSchedule(context.Context, *ResumeScheduleRequest) (*ResumeScheduleResponse, error)
 	// TriggerSchedule enqueues the schedule's task now, in addition to its ticks. It also works while the schedule is paused.
 	TriggerSchedule(context.Context, *TriggerScheduleRequest) (*TriggerScheduleResponse, error)

@@ -230,6 +230,7 @@ func (x *GetQueueStatsRequest) GetWindow() *durationpb.Duration {
 	return nil
 }
 
+// GetQueueStatsResponse says what happened to the tasks of a queue in a time window.
 type GetQueueStatsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
@@ -287,7 +288,7 @@ func (x *GetQueueStatsResponse) GetStats() *Stats {
 type Stats struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Window        *durationpb.Duration   `protobuf:"bytes,1,opt,name=window,proto3" json:"window,omitempty"`
-	Step          *durationpb.Duration   `protobuf:"bytes,2,opt,name=step,proto3" json:"step,omitempty"`                                    // 1s for 2m, 10s for 5m and 1h, 5m for 24h
+	Step          *durationpb.Duration   `protobuf:"bytes,2,opt,name=step,proto3" json:"step,omitempty"`                                    // 1s for 2m, 10s for 5m and 1h, 5m for 24h; of a type: 10s for 5m, 1m for 1h, 15m for 24h
 	Start         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=start,proto3" json:"start,omitempty"`                                  // of the first step; the last step is the current one
 	Series        *Series                `protobuf:"bytes,4,opt,name=series,proto3" json:"series,omitempty"`                                // events per step
 	Totals        *EventCounts           `protobuf:"bytes,5,opt,name=totals,proto3" json:"totals,omitempty"`                                // of all steps
@@ -1204,8 +1205,8 @@ func (x *GetQueueScaleRequest) GetSlots() int32 {
 	return 0
 }
 
-// GetQueueScaleResponse says how many workers a queue needs: enough slots for the arrivals and to work off the backlog within the target, and no
-// fewer workers than are running tasks now. A queue that has never had a task needs 0.
+// GetQueueScaleResponse says how many workers a queue needs: enough slots for the arrivals and to work off the backlog within the target,
+// and no fewer workers than are running tasks now. A queue that has never had a task needs 0.
 type GetQueueScaleResponse struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Queue            string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
@@ -1321,8 +1322,8 @@ type ListTypesRequest struct {
 	Queue         *string                `protobuf:"bytes,2,opt,name=queue,proto3,oneof" json:"queue,omitempty"`     // count only this queue; absent: all queues that the caller may see
 	Pattern       *string                `protobuf:"bytes,3,opt,name=pattern,proto3,oneof" json:"pattern,omitempty"` // of types, in which * matches any characters; absent: all
 	Order         TypeOrder              `protobuf:"varint,4,opt,name=order,proto3,enum=pawl.v1.TypeOrder" json:"order,omitempty"`
-	Limit         int32                  `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"` // default 100, at most 1,000
-	Cursor        string                 `protobuf:"bytes,6,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	Limit         int32                  `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`  // default 100, at most 1,000
+	Cursor        string                 `protobuf:"bytes,6,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the previous page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1399,6 +1400,7 @@ func (x *ListTypesRequest) GetCursor() string {
 	return ""
 }
 
+// ListTypesResponse is a page of task types, with what happened to their tasks in a time window.
 type ListTypesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*TypeSummary         `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
@@ -1770,8 +1772,8 @@ func (x *GetTypeStatsResponse) GetRates() *QueueRates {
 	return nil
 }
 
-// HistogramBucket counts the durations above the previous bucket's bound, up to and including its own. There are two buckets per doubling, from 1
-// ms to 26 h. Empty buckets at both ends are left out.
+// HistogramBucket counts the durations above the previous bucket's bound, up to and including its own. There are two buckets per doubling,
+// from 1 ms to 26 h. Empty buckets at both ends are left out.
 type HistogramBucket struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	UpToSeconds   float64                `protobuf:"fixed64,1,opt,name=up_to_seconds,json=upToSeconds,proto3" json:"up_to_seconds,omitempty"` // 0: everything longer than 26 h
@@ -1901,8 +1903,9 @@ func (x *SlowRun) GetFailed() bool {
 	return false
 }
 
-// Comparison compares what happened before and after a point in time, in two periods of equal length of up to an hour: in whole minutes during the
-// first half hour after that point, and in steps of 15 minutes later. The minute or 15 minutes that contain the point are in neither.
+// Comparison compares what happened before and after a point in time, in two periods of equal length of up to an hour: in whole minutes
+// during the first half hour after that point, and in steps of 15 minutes later. The minute or 15 minutes that contain the point are in
+// neither.
 type Comparison struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Around        *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=around,proto3" json:"around,omitempty"`
@@ -1969,7 +1972,7 @@ type TypePeriod struct {
 	Start         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`
 	Length        *durationpb.Duration   `protobuf:"bytes,2,opt,name=length,proto3" json:"length,omitempty"`
 	Rates         *QueueRates            `protobuf:"bytes,3,opt,name=rates,proto3" json:"rates,omitempty"`
-	FailureRate   float64                `protobuf:"fixed64,4,opt,name=failure_rate,json=failureRate,proto3" json:"failure_rate,omitempty"`
+	FailureRate   float64                `protobuf:"fixed64,4,opt,name=failure_rate,json=failureRate,proto3" json:"failure_rate,omitempty"` // share of ended attempts that failed, crashed, timed out or found poison, 0 to 1
 	Totals        *EventCounts           `protobuf:"bytes,5,opt,name=totals,proto3" json:"totals,omitempty"`
 	Run           *Latency               `protobuf:"bytes,6,opt,name=run,proto3" json:"run,omitempty"`
 	unknownFields protoimpl.UnknownFields

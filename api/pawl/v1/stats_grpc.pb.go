@@ -31,7 +31,8 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // StatsService reports what happened to tasks over time. Each node counts the events of the shards it leads; a response sums up all nodes.
-// Statistics are informational: no decision depends on them. The counts of a node that can't be reached are missing, and the response names it.
+// Statistics are informational: no decision depends on them. The counts of a node that can't be reached are missing, and the response names
+// it.
 type StatsServiceClient interface {
 	// GetStats returns statistics for all queues together, and what needs attention.
 	GetStats(ctx context.Context, in *GetStatsRequest, opts ...grpc.CallOption) (*GetStatsResponse, error)
@@ -108,7 +109,8 @@ func (c *statsServiceClient) GetTypeStats(ctx context.Context, in *GetTypeStatsR
 // for forward compatibility.
 //
 // StatsService reports what happened to tasks over time. Each node counts the events of the shards it leads; a response sums up all nodes.
-// Statistics are informational: no decision depends on them. The counts of a node that can't be reached are missing, and the response names it.
+// Statistics are informational: no decision depends on them. The counts of a node that can't be reached are missing, and the response names
+// it.
 type StatsServiceServer interface {
 	// GetStats returns statistics for all queues together, and what needs attention.
 	GetStats(context.Context, *GetStatsRequest) (*GetStatsResponse, error)

@@ -23,7 +23,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Priority orders the tasks within a queue.
+// Priority orders the tasks within a queue: high before normal before low, or by the queue's weights.
 type Priority int32
 
 const (
@@ -471,13 +471,13 @@ func (x *Unique) GetOnConflict() OnConflict {
 	return OnConflict_ON_CONFLICT_UNSPECIFIED
 }
 
-// TaskSpec describes a task to enqueue. Here as in all requests, an optional string that is set must not be empty, nor a time the zero time of
-// Go, .NET or Unix, nor an optional id the nil UUID: invalid_argument.
+// TaskSpec describes a task to enqueue. Here as in all requests, an optional string that is set must not be empty, nor a time the zero time
+// of Go, .NET or Unix, nor an optional id the nil UUID: invalid_argument.
 type TaskSpec struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
-	Type           string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`                                  // required; at most 256 bytes
+	Type           string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`                                  // required: selects the handler; at most 256 bytes
 	Payload        []byte                 `protobuf:"bytes,2,opt,name=payload,proto3" json:"payload,omitempty"`                            // at most 1 MiB
-	ContentType    string                 `protobuf:"bytes,3,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"` // "" and "application/json": a JSON value
+	ContentType    string                 `protobuf:"bytes,3,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"` // of the payload; default application/json
 	Queue          *string                `protobuf:"bytes,4,opt,name=queue,proto3,oneof" json:"queue,omitempty"`                          // default "default"
 	Priority       Priority               `protobuf:"varint,5,opt,name=priority,proto3,enum=pawl.v1.Priority" json:"priority,omitempty"`
 	Delay          *durationpb.Duration   `protobuf:"bytes,6,opt,name=delay,proto3" json:"delay,omitempty"` // either delay or run_at
@@ -489,10 +489,11 @@ type TaskSpec struct {
 	Retry          *RetryPolicy           `protobuf:"bytes,12,opt,name=retry,proto3" json:"retry,omitempty"`                                              // default: the queue's
 	Timeout        *durationpb.Duration   `protobuf:"bytes,13,opt,name=timeout,proto3" json:"timeout,omitempty"`                                          // of one run, above 0; default: the queue's
 	ExpiresIn      *durationpb.Duration   `protobuf:"bytes,14,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`                     // above 0; discarded unless started within this time
-	Retention      *durationpb.Duration   `protobuf:"bytes,15,opt,name=retention,proto3" json:"retention,omitempty"`                                      // how long it is kept once ended; default: the queue's for its end state
+	// How long it is kept once ended; 0: not at all, so a call that waits for its end may get not_found; default: the queue's for its end state.
+	Retention *durationpb.Duration `protobuf:"bytes,15,opt,name=retention,proto3" json:"retention,omitempty"`
 	// For fairness, limits and order; at most 256 bytes. In a queue in several shards, key, unique.key and idempotency_key must be in one
-	// slot, or the task is refused: they must be equal, or contain the same text in braces, such as "{order-7}" (the slot of a key is the hash
-	// of the text between its first braces, or else of the whole key).
+	// slot, or the task is refused: they must be equal, or contain the same text in braces, such as "{order-7}" (the slot of a key is the
+	// hash of the text between its first braces, or else of the whole key).
 	Key     *string           `protobuf:"bytes,16,opt,name=key,proto3,oneof" json:"key,omitempty"`
 	Tags    []string          `protobuf:"bytes,17,rep,name=tags,proto3" json:"tags,omitempty"`
 	Headers map[string]string `protobuf:"bytes,18,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // correlation ids and trace context travel here
@@ -1091,7 +1092,7 @@ func (x *Task) GetEtag() string {
 type Progress struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Percent       float64                `protobuf:"fixed64,1,opt,name=percent,proto3" json:"percent,omitempty"` // 0 to 100
-	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`   // at most 1 KiB
+	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`   // truncated to 1 KiB
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1143,7 +1144,7 @@ func (x *Progress) GetMessage() string {
 // Attempt is one claim of a task and how it ended.
 type Attempt struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Attempt       int32                  `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Attempt       int32                  `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"` // earlier failures and crashes, plus one
 	Fence         int64                  `protobuf:"varint,2,opt,name=fence,proto3" json:"fence,omitempty"`
 	Worker        string                 `protobuf:"bytes,3,opt,name=worker,proto3" json:"worker,omitempty"`
 	StartedAt     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
@@ -1253,8 +1254,8 @@ func (x *Attempt) GetNextRunAt() *timestamppb.Timestamp {
 type TaskError struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Message       string                 `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"` // truncated to 8 KiB
-	Type          string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
-	Stack         string                 `protobuf:"bytes,3,opt,name=stack,proto3" json:"stack,omitempty"` // truncated to 8 KiB
+	Type          string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`       // truncated to 256 bytes
+	Stack         string                 `protobuf:"bytes,3,opt,name=stack,proto3" json:"stack,omitempty"`     // truncated to 8 KiB
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1310,16 +1311,19 @@ func (x *TaskError) GetStack() string {
 	return ""
 }
 
-// Error describes a refused request, in the results for single items of a batch and in the details of a gRPC status.
+// Error says why a request was refused, in the results for single items of a batch and in the details of a gRPC status.
 type Error struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"` // stable: invalid_argument, not_found, conflict, stale_claim, ...
-	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`                   // for stale_claim: expired, reclaimed, cancelled, completed; for unavailable: node_not_ready, another node may answer
-	Field         string                 `protobuf:"bytes,4,opt,name=field,proto3" json:"field,omitempty"`                     // for invalid_argument: the invalid field
-	Holder        string                 `protobuf:"bytes,5,opt,name=holder,proto3" json:"holder,omitempty"`                   // for stale_claim with reclaimed: the worker that holds the task now
-	State         State                  `protobuf:"varint,6,opt,name=state,proto3,enum=pawl.v1.State" json:"state,omitempty"` // for wrong_state: the task's state
-	RetryAfter    *durationpb.Duration   `protobuf:"bytes,7,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Code    string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`       // stable: invalid_argument, not_found, conflict, stale_claim, ...
+	Message string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"` // for people
+	// For stale_claim: expired, reclaimed, cancelled or completed; for unavailable: node_not_ready, if the node has no contact with its
+	// cluster, so another node may answer; for queue_full, rate_limited and invalid_argument: the quota of the namespace that caused the
+	// refusal, if one did.
+	Reason        string               `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Field         string               `protobuf:"bytes,4,opt,name=field,proto3" json:"field,omitempty"`                             // for invalid_argument and others: the field
+	Holder        string               `protobuf:"bytes,5,opt,name=holder,proto3" json:"holder,omitempty"`                           // for stale_claim with reclaimed: the worker that holds the task now
+	State         State                `protobuf:"varint,6,opt,name=state,proto3,enum=pawl.v1.State" json:"state,omitempty"`         // for wrong_state and stale_claim: the task's state
+	RetryAfter    *durationpb.Duration `protobuf:"bytes,7,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"` // when a retry may succeed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

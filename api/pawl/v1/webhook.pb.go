@@ -38,7 +38,7 @@ type Webhook struct {
 	ChangedAt      *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=changed_at,json=changedAt,proto3" json:"changed_at,omitempty"`
 	RotatedAt      *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=rotated_at,json=rotatedAt,proto3" json:"rotated_at,omitempty"` // unset: never
 	OldUntil       *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=old_until,json=oldUntil,proto3" json:"old_until,omitempty"`    // until then, notices are also signed with the secret from before the last rotation
-	State          string                 `protobuf:"bytes,30,opt,name=state,proto3" json:"state,omitempty"`                          // active, failing (the last attempt failed), paused, disabled
+	State          string                 `protobuf:"bytes,30,opt,name=state,proto3" json:"state,omitempty"`                          // active, failing (the last attempt failed), paused or disabled
 	Paused         bool                   `protobuf:"varint,12,opt,name=paused,proto3" json:"paused,omitempty"`
 	PausedReason   string                 `protobuf:"bytes,13,opt,name=paused_reason,json=pausedReason,proto3" json:"paused_reason,omitempty"`
 	PausedBy       string                 `protobuf:"bytes,14,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"`
@@ -486,6 +486,7 @@ func (x *ListWebhooksRequest) GetCursor() string {
 	return ""
 }
 
+// ListWebhooksResponse is a page of webhooks, by name.
 type ListWebhooksResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Webhook             `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
@@ -630,7 +631,7 @@ func (x *GetWebhookResponse) GetWebhook() *Webhook {
 type AddWebhookRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                             // letters, digits and . _ - :, up to 128; unique in its namespace
-	Url           string                 `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`                               // https; http only to networks that the server allows
+	Url           string                 `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`                               // an https URL; http only to networks that the server allows
 	Events        []string               `protobuf:"bytes,3,rep,name=events,proto3" json:"events,omitempty"`                         // task.* is a whole group; none: all, but queue.over and queue.under only with a threshold
 	Queues        []string               `protobuf:"bytes,4,rep,name=queues,proto3" json:"queues,omitempty"`                         // patterns, in which * matches any characters, at most 32; none: all queues
 	DepthOver     int64                  `protobuf:"varint,5,opt,name=depth_over,json=depthOver,proto3" json:"depth_over,omitempty"` // ready tasks above which queue.over is sent; 0: none
@@ -865,6 +866,7 @@ func (x *SetWebhookRequest) GetWaitOver() *durationpb.Duration {
 	return nil
 }
 
+// SetWebhookResponse is a webhook after the change.
 type SetWebhookResponse struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Webhook           *Webhook               `protobuf:"bytes,1,opt,name=webhook,proto3" json:"webhook,omitempty"`
@@ -961,6 +963,7 @@ func (x *RemoveWebhookRequest) GetName() string {
 	return ""
 }
 
+// RemoveWebhookResponse says which shards have not confirmed the change yet.
 type RemoveWebhookResponse struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	UnconfirmedShards []uint32               `protobuf:"varint,1,rep,packed,name=unconfirmed_shards,json=unconfirmedShards,proto3" json:"unconfirmed_shards,omitempty"`
@@ -1005,10 +1008,11 @@ func (x *RemoveWebhookResponse) GetUnconfirmedShards() []uint32 {
 	return nil
 }
 
+// PauseWebhookRequest is the reason, for the audit log.
 type PauseWebhookRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // for the audit log
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1145,6 +1149,7 @@ func (x *ResumeWebhookRequest) GetName() string {
 	return ""
 }
 
+// ResumeWebhookResponse is a webhook after the change.
 type ResumeWebhookResponse struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Webhook           *Webhook               `protobuf:"bytes,1,opt,name=webhook,proto3" json:"webhook,omitempty"`
@@ -1346,6 +1351,7 @@ func (x *RotateWebhookSecretRequest) GetOverlap() *durationpb.Duration {
 	return nil
 }
 
+// RotateWebhookSecretResponse is a webhook with its new secret, which is shown this once only.
 type RotateWebhookSecretResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Webhook       *Webhook               `protobuf:"bytes,1,opt,name=webhook,proto3" json:"webhook,omitempty"`
@@ -1442,6 +1448,7 @@ func (x *ListWebhookDeliveriesRequest) GetName() string {
 	return ""
 }
 
+// ListWebhookDeliveriesResponse has the last deliveries of a webhook, newest first.
 type ListWebhookDeliveriesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*WebhookDelivery     `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`

@@ -40,6 +40,7 @@ const (
 type WebhookServiceClient interface {
 	// ListWebhooks returns a page of the namespace's webhooks, by name.
 	ListWebhooks(ctx context.Context, in *ListWebhooksRequest, opts ...grpc.CallOption) (*ListWebhooksResponse, error)
+	// GetWebhook returns a webhook and its status.
 	GetWebhook(ctx context.Context, in *GetWebhookRequest, opts ...grpc.CallOption) (*GetWebhookResponse, error)
 	// AddWebhook creates a webhook. The response is the only place where its secret is shown.
 	AddWebhook(ctx context.Context, in *AddWebhookRequest, opts ...grpc.CallOption) (*AddWebhookResponse, error)
@@ -176,6 +177,7 @@ func (c *webhookServiceClient) ListWebhookDeliveries(ctx context.Context, in *Li
 type WebhookServiceServer interface {
 	// ListWebhooks returns a page of the namespace's webhooks, by name.
 	ListWebhooks(context.Context, *ListWebhooksRequest) (*ListWebhooksResponse, error)
+	// GetWebhook returns a webhook and its status.
 	GetWebhook(context.Context, *GetWebhookRequest) (*GetWebhookResponse, error)
 	// AddWebhook creates a webhook. The response is the only place where its secret is shown.
 	AddWebhook(context.Context, *AddWebhookRequest) (*AddWebhookResponse, error)

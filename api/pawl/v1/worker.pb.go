@@ -129,6 +129,7 @@ func (FailOutcome) EnumDescriptor() ([]byte, []int) {
 	return file_pawl_v1_worker_proto_rawDescGZIP(), []int{1}
 }
 
+// QueueShare is a queue that a worker takes tasks from.
 type QueueShare struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
@@ -181,15 +182,16 @@ func (x *QueueShare) GetWeight() int32 {
 	return 0
 }
 
+// ClaimRequest says which tasks to claim, how many, and for how long.
 type ClaimRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Queues        []*QueueShare          `protobuf:"bytes,1,rep,name=queues,proto3" json:"queues,omitempty"` // at least one, at most 100
-	Order         Order                  `protobuf:"varint,2,opt,name=order,proto3,enum=pawl.v1.Order" json:"order,omitempty"`
+	Queues        []*QueueShare          `protobuf:"bytes,1,rep,name=queues,proto3" json:"queues,omitempty"`                           // at least one, at most 100
+	Order         Order                  `protobuf:"varint,2,opt,name=order,proto3,enum=pawl.v1.Order" json:"order,omitempty"`         // strict needs queues without weights
 	Types         []string               `protobuf:"bytes,3,rep,name=types,proto3" json:"types,omitempty"`                             // only these; none: all; at most 1,000
 	Max           int32                  `protobuf:"varint,4,opt,name=max,proto3" json:"max,omitempty"`                                // maximum number of tasks: default 1, at most 1,000
 	MaxBytes      int64                  `protobuf:"varint,5,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`      // of the response, with headers and checkpoints; default 4 MiB. Claims fewer tasks to stay below it, but at least one
 	Lease         *durationpb.Duration   `protobuf:"bytes,6,opt,name=lease,proto3" json:"lease,omitempty"`                             // 1s to 12h; default: the queue's
-	Wait          *durationpb.Duration   `protobuf:"bytes,7,opt,name=wait,proto3" json:"wait,omitempty"`                               // at most 60s
+	Wait          *durationpb.Duration   `protobuf:"bytes,7,opt,name=wait,proto3" json:"wait,omitempty"`                               // how long to wait for the first task: at most 60s
 	Worker        string                 `protobuf:"bytes,8,opt,name=worker,proto3" json:"worker,omitempty"`                           // name of the worker: host/pid, at most 256 bytes
 	ClaimKey      *string                `protobuf:"bytes,9,opt,name=claim_key,json=claimKey,proto3,oneof" json:"claim_key,omitempty"` // a retry within the lease returns the same claims
 	Runs          bool                   `protobuf:"varint,10,opt,name=runs,proto3" json:"runs,omitempty"`                             // with strict key order, the claim may return several tasks of one key, in order, which the caller then preserves; else one
@@ -297,6 +299,7 @@ func (x *ClaimRequest) GetRuns() bool {
 	return false
 }
 
+// ClaimResponse has the claimed tasks; none if none became available in time.
 type ClaimResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tasks         []*ClaimedTask         `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
@@ -374,7 +377,7 @@ type ClaimedTask struct {
 	Lease          *durationpb.Duration   `protobuf:"bytes,12,opt,name=lease,proto3" json:"lease,omitempty"`
 	Timeout        *durationpb.Duration   `protobuf:"bytes,13,opt,name=timeout,proto3" json:"timeout,omitempty"` // of this run; 0: none
 	Headers        map[string]string      `protobuf:"bytes,14,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Checkpoint     []byte                 `protobuf:"bytes,15,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	Checkpoint     []byte                 `protobuf:"bytes,15,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"` // of an earlier attempt
 	CreatedAt      *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	ReadyAt        *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=ready_at,json=readyAt,proto3" json:"ready_at,omitempty"`
 	Key            string                 `protobuf:"bytes,18,opt,name=key,proto3" json:"key,omitempty"`
@@ -570,12 +573,13 @@ func (x *ClaimedTask) GetGroupId() string {
 	return ""
 }
 
+// AckRequest says that a task has succeeded.
 type AckRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	ClaimToken    string                 `protobuf:"bytes,2,opt,name=claim_token,json=claimToken,proto3" json:"claim_token,omitempty"`
-	Result        []byte                 `protobuf:"bytes,3,opt,name=result,proto3" json:"result,omitempty"` // at most 1 MiB
-	ContentType   string                 `protobuf:"bytes,4,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"`
+	ClaimToken    string                 `protobuf:"bytes,2,opt,name=claim_token,json=claimToken,proto3" json:"claim_token,omitempty"`    // of the claim
+	Result        []byte                 `protobuf:"bytes,3,opt,name=result,proto3" json:"result,omitempty"`                              // at most 1 MiB
+	ContentType   string                 `protobuf:"bytes,4,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"` // of the result; default application/json
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -638,6 +642,7 @@ func (x *AckRequest) GetContentType() string {
 	return ""
 }
 
+// AckResponse is the state of a task after its attempt has ended.
 type AckResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
@@ -698,10 +703,11 @@ func (x *AckResponse) GetState() State {
 	return State_STATE_UNSPECIFIED
 }
 
+// FailRequest says that an attempt has failed.
 type FailRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	ClaimToken    string                 `protobuf:"bytes,2,opt,name=claim_token,json=claimToken,proto3" json:"claim_token,omitempty"`
+	ClaimToken    string                 `protobuf:"bytes,2,opt,name=claim_token,json=claimToken,proto3" json:"claim_token,omitempty"` // of the claim
 	Error         *TaskError             `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
 	Outcome       FailOutcome            `protobuf:"varint,4,opt,name=outcome,proto3,enum=pawl.v1.FailOutcome" json:"outcome,omitempty"`
 	RetryIn       *durationpb.Duration   `protobuf:"bytes,5,opt,name=retry_in,json=retryIn,proto3" json:"retry_in,omitempty"` // instead of the backoff; with RETRY only
@@ -774,12 +780,13 @@ func (x *FailRequest) GetRetryIn() *durationpb.Duration {
 	return nil
 }
 
+// FailResponse is the state of a task after its attempt has ended.
 type FailResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	Status        Status                 `protobuf:"varint,2,opt,name=status,proto3,enum=pawl.v1.Status" json:"status,omitempty"`
 	State         State                  `protobuf:"varint,3,opt,name=state,proto3,enum=pawl.v1.State" json:"state,omitempty"`
-	NextRunAt     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=next_run_at,json=nextRunAt,proto3" json:"next_run_at,omitempty"`
+	NextRunAt     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=next_run_at,json=nextRunAt,proto3" json:"next_run_at,omitempty"` // set if the task waits for another attempt
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -842,11 +849,12 @@ func (x *FailResponse) GetNextRunAt() *timestamppb.Timestamp {
 	return nil
 }
 
+// ExtendRequest says how long the lease should last from now, and how far the handler has got.
 type ExtendRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	ClaimToken    string                 `protobuf:"bytes,2,opt,name=claim_token,json=claimToken,proto3" json:"claim_token,omitempty"`
-	Lease         *durationpb.Duration   `protobuf:"bytes,3,opt,name=lease,proto3" json:"lease,omitempty"` // from now; default: the claim's
+	ClaimToken    string                 `protobuf:"bytes,2,opt,name=claim_token,json=claimToken,proto3" json:"claim_token,omitempty"` // of the claim
+	Lease         *durationpb.Duration   `protobuf:"bytes,3,opt,name=lease,proto3" json:"lease,omitempty"`                             // from now; default: the claim's
 	Progress      *Progress              `protobuf:"bytes,4,opt,name=progress,proto3" json:"progress,omitempty"`
 	Checkpoint    []byte                 `protobuf:"bytes,5,opt,name=checkpoint,proto3,oneof" json:"checkpoint,omitempty"` // at most 64 KiB; passed to the next attempt
 	unknownFields protoimpl.UnknownFields
@@ -918,6 +926,7 @@ func (x *ExtendRequest) GetCheckpoint() []byte {
 	return nil
 }
 
+// ExtendResponse says when the lease ends.
 type ExtendResponse struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	TaskId         string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
@@ -970,11 +979,12 @@ func (x *ExtendResponse) GetLeaseExpiresAt() *timestamppb.Timestamp {
 	return nil
 }
 
+// ReleaseRequest says when the task should be ready again.
 type ReleaseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
-	ClaimToken    string                 `protobuf:"bytes,2,opt,name=claim_token,json=claimToken,proto3" json:"claim_token,omitempty"`
-	Delay         *durationpb.Duration   `protobuf:"bytes,3,opt,name=delay,proto3" json:"delay,omitempty"` // if set, a snooze
+	ClaimToken    string                 `protobuf:"bytes,2,opt,name=claim_token,json=claimToken,proto3" json:"claim_token,omitempty"` // of the claim
+	Delay         *durationpb.Duration   `protobuf:"bytes,3,opt,name=delay,proto3" json:"delay,omitempty"`                             // if set, a snooze
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1030,12 +1040,13 @@ func (x *ReleaseRequest) GetDelay() *durationpb.Duration {
 	return nil
 }
 
+// ReleaseResponse is the state of a task after its attempt has ended.
 type ReleaseResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TaskId        string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
 	Status        Status                 `protobuf:"varint,2,opt,name=status,proto3,enum=pawl.v1.Status" json:"status,omitempty"`
 	State         State                  `protobuf:"varint,3,opt,name=state,proto3,enum=pawl.v1.State" json:"state,omitempty"`
-	NextRunAt     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=next_run_at,json=nextRunAt,proto3" json:"next_run_at,omitempty"`
+	NextRunAt     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=next_run_at,json=nextRunAt,proto3" json:"next_run_at,omitempty"` // set if the task waits for another attempt
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

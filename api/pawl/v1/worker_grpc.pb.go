@@ -37,18 +37,24 @@ const (
 //
 // WorkerService claims tasks under a lease and settles them.
 type WorkerServiceClient interface {
-	// Claim claims up to max tasks, waiting up to wait for the first.
+	// Claim claims tasks under a lease: up to max, waiting up to wait for the first.
 	Claim(ctx context.Context, in *ClaimRequest, opts ...grpc.CallOption) (*ClaimResponse, error)
+	// Ack marks a task as succeeded.
 	Ack(ctx context.Context, in *AckRequest, opts ...grpc.CallOption) (*AckResponse, error)
+	// Fail reports a failed attempt.
 	Fail(ctx context.Context, in *FailRequest, opts ...grpc.CallOption) (*FailResponse, error)
+	// Extend extends a lease and reports progress.
 	Extend(ctx context.Context, in *ExtendRequest, opts ...grpc.CallOption) (*ExtendResponse, error)
+	// Release gives a task back without using up an attempt.
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseResponse, error)
 	// Settle carries many acks, fails, extends and releases, each with its own result. If the items go to several shards, and one does not
 	// answer within about a second of the others, its items get unavailable. They may have taken effect: send them again.
 	Settle(ctx context.Context, in *SettleRequest, opts ...grpc.CallOption) (*SettleResponse, error)
 	// BeginOnce asks whether to bring about an effect that should happen only once, or returns its result.
 	BeginOnce(ctx context.Context, in *BeginOnceRequest, opts ...grpc.CallOption) (*BeginOnceResponse, error)
+	// FinishOnce records that the effect has happened.
 	FinishOnce(ctx context.Context, in *FinishOnceRequest, opts ...grpc.CallOption) (*FinishOnceResponse, error)
+	// AbandonOnce gives up the key, so that another task can try.
 	AbandonOnce(ctx context.Context, in *AbandonOnceRequest, opts ...grpc.CallOption) (*AbandonOnceResponse, error)
 	// Work is a stream that lives as long as the worker: the broker pushes tasks into the slots that the worker grants.
 	Work(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WorkRequest, WorkResponse], error)
@@ -171,18 +177,24 @@ type WorkerService_WorkClient = grpc.BidiStreamingClient[WorkRequest, WorkRespon
 //
 // WorkerService claims tasks under a lease and settles them.
 type WorkerServiceServer interface {
-	// Claim claims up to max tasks, waiting up to wait for the first.
+	// Claim claims tasks under a lease: up to max, waiting up to wait for the first.
 	Claim(context.Context, *ClaimRequest) (*ClaimResponse, error)
+	// Ack marks a task as succeeded.
 	Ack(context.Context, *AckRequest) (*AckResponse, error)
+	// Fail reports a failed attempt.
 	Fail(context.Context, *FailRequest) (*FailResponse, error)
+	// Extend extends a lease and reports progress.
 	Extend(context.Context, *ExtendRequest) (*ExtendResponse, error)
+	// Release gives a task back without using up an attempt.
 	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
 	// Settle carries many acks, fails, extends and releases, each with its own result. If the items go to several shards, and one does not
 	// answer within about a second of the others, its items get unavailable. They may have taken effect: send them again.
 	Settle(context.Context, *SettleRequest) (*SettleResponse, error)
 	// BeginOnce asks whether to bring about an effect that should happen only once, or returns its result.
 	BeginOnce(context.Context, *BeginOnceRequest) (*BeginOnceResponse, error)
+	// FinishOnce records that the effect has happened.
 	FinishOnce(context.Context, *FinishOnceRequest) (*FinishOnceResponse, error)
+	// AbandonOnce gives up the key, so that another task can try.
 	AbandonOnce(context.Context, *AbandonOnceRequest) (*AbandonOnceResponse, error)
 	// Work is a stream that lives as long as the worker: the broker pushes tasks into the slots that the worker grants.
 	Work(grpc.BidiStreamingServer[WorkRequest, WorkResponse]) error

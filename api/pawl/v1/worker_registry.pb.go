@@ -108,6 +108,7 @@ func (x *ListWorkersRequest) GetLost() bool {
 	return false
 }
 
+// ListWorkersResponse is a page of workers, by name.
 type ListWorkersResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Worker              `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
@@ -256,11 +257,12 @@ func (x *GetWorkerResponse) GetWorker() *Worker {
 	return nil
 }
 
+// QuietWorkerRequest says for how long a worker should take no tasks, and why.
 type QuietWorkerRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	WorkerId      string                 `protobuf:"bytes,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
-	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	For           *durationpb.Duration   `protobuf:"bytes,3,opt,name=for,proto3" json:"for,omitempty"` // from now: 1m to 30d; default 24h
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // for the audit log
+	For           *durationpb.Duration   `protobuf:"bytes,3,opt,name=for,proto3" json:"for,omitempty"`       // from now: 1m to 30d; default 24h
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -360,10 +362,11 @@ func (x *QuietWorkerResponse) GetWorker() *Worker {
 	return nil
 }
 
+// ResumeWorkerRequest is the reason, for the audit log.
 type ResumeWorkerRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	WorkerId      string                 `protobuf:"bytes,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
-	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // for the audit log
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -33,9 +33,11 @@ const (
 type WorkerRegistryServiceClient interface {
 	// ListWorkers returns a page of the workers of all nodes, by name. Lost workers are included for an hour.
 	ListWorkers(ctx context.Context, in *ListWorkersRequest, opts ...grpc.CallOption) (*ListWorkersResponse, error)
+	// GetWorker returns a worker, with up to 1,000 of the tasks that it is running.
 	GetWorker(ctx context.Context, in *GetWorkerRequest, opts ...grpc.CallOption) (*GetWorkerResponse, error)
 	// QuietWorker stops a worker from taking new tasks for a time. Running tasks continue, and the worker stays connected.
 	QuietWorker(ctx context.Context, in *QuietWorkerRequest, opts ...grpc.CallOption) (*QuietWorkerResponse, error)
+	// ResumeWorker lets a quiet worker take tasks again, even if it is gone.
 	ResumeWorker(ctx context.Context, in *ResumeWorkerRequest, opts ...grpc.CallOption) (*ResumeWorkerResponse, error)
 }
 
@@ -95,9 +97,11 @@ func (c *workerRegistryServiceClient) ResumeWorker(ctx context.Context, in *Resu
 type WorkerRegistryServiceServer interface {
 	// ListWorkers returns a page of the workers of all nodes, by name. Lost workers are included for an hour.
 	ListWorkers(context.Context, *ListWorkersRequest) (*ListWorkersResponse, error)
+	// GetWorker returns a worker, with up to 1,000 of the tasks that it is running.
 	GetWorker(context.Context, *GetWorkerRequest) (*GetWorkerResponse, error)
 	// QuietWorker stops a worker from taking new tasks for a time. Running tasks continue, and the worker stays connected.
 	QuietWorker(context.Context, *QuietWorkerRequest) (*QuietWorkerResponse, error)
+	// ResumeWorker lets a quiet worker take tasks again, even if it is gone.
 	ResumeWorker(context.Context, *ResumeWorkerRequest) (*ResumeWorkerResponse, error)
 	mustEmbedUnimplementedWorkerRegistryServiceServer()
 }

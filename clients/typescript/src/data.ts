@@ -66,6 +66,7 @@ const endStates = new Set<string>(["succeeded", "discarded", "dead", "poisoned",
 export interface Failure {
   /** Truncated to 8 KiB. */
   readonly message: string;
+  /** Truncated to 256 bytes. */
   readonly type: string;
   /** Truncated to 8 KiB. */
   readonly stack: string;
@@ -75,12 +76,13 @@ export interface Failure {
 export interface Progress {
   /** 0 to 100. */
   readonly percent: number;
-  /** At most 1 KiB. */
+  /** Truncated to 1 KiB. */
   readonly message: string;
 }
 
 /** One claim of a task and how it ended. */
 export interface Attempt {
+  /** Earlier failures and crashes, plus one. */
   readonly attempt: number;
   readonly fence: number;
   readonly worker: string;
@@ -353,7 +355,7 @@ export interface Breaker {
  * old value: use { ...queue.settings, maxAttempts: 3 } to change one.
  */
 export interface QueueSettings {
-  /** undefined: strict order of priorities. */
+  /** Divides claims among the priorities that have tasks; undefined: strict order of priorities. */
   weights?: PriorityWeights;
   retry?: Retry;
   /** Default 5. */
@@ -468,7 +470,7 @@ export interface DeadGroup {
   /** Of type and last error message. */
   readonly fingerprint: string;
   readonly type: string;
-  /** With numbers and ids replaced. */
+  /** With numbers, ids and quoted texts replaced by *. */
   readonly message: string;
   readonly count: number;
   readonly firstAt: Date | undefined;

@@ -31,6 +31,7 @@ class Failure:
     message: str
     """Truncated to 8 KiB."""
     type: str
+    """Truncated to 256 bytes."""
     stack: str
     """Truncated to 8 KiB."""
 
@@ -42,7 +43,7 @@ class Progress:
     percent: float
     """0 to 100."""
     message: str
-    """At most 1 KiB."""
+    """Truncated to 1 KiB."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Attempt:
     """One claim of a task and how it ended."""
 
     attempt: int
+    """Earlier failures and crashes, plus one."""
     fence: int
     worker: str
     started_at: datetime | None
@@ -345,7 +347,7 @@ class QueueSettings:
     its old value: use dataclasses.replace(queue.settings, max_attempts=3) to change one."""
 
     weights: PriorityWeights | None = None
-    """None: strict order of priorities."""
+    """Divides claims among the priorities that have tasks; None: strict order of priorities."""
     retry: Retry | None = None
     max_attempts: int = 0
     """Default 5."""
@@ -462,7 +464,7 @@ class DeadGroup:
     """Of type and last error message."""
     type: str
     message: str
-    """With numbers and ids replaced."""
+    """With numbers, ids and quoted texts replaced by *."""
     count: int
     first_at: datetime | None
     last_at: datetime | None

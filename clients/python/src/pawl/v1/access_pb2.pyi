@@ -45,7 +45,7 @@ class WhoAmIResponse(google.protobuf.message.Message):
     """of this call"""
 
     all_namespaces: builtins.bool
-    """the token is valid in all namespaces"""
+    """the token is valid in all namespaces, and each call selects one"""
 
     @property
     def queues(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
@@ -178,6 +178,7 @@ class ListTokensRequest(google.protobuf.message.Message):
 global___ListTokensRequest = ListTokensRequest
 
 class ListTokensResponse(google.protobuf.message.Message):
+    """ListTokensResponse is a page of tokens, by name."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     ITEMS_FIELD_NUMBER: builtins.int
     NEXT_CURSOR_FIELD_NUMBER: builtins.int
@@ -360,6 +361,7 @@ class RotateTokenRequest(google.protobuf.message.Message):
 global___RotateTokenRequest = RotateTokenRequest
 
 class RotateTokenResponse(google.protobuf.message.Message):
+    """RotateTokenResponse is a token with its new secret, which is shown this once only."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TOKEN_FIELD_NUMBER: builtins.int
     SECRET_FIELD_NUMBER: builtins.int
@@ -405,6 +407,7 @@ class RevokeTokenRequest(google.protobuf.message.Message):
 global___RevokeTokenRequest = RevokeTokenRequest
 
 class RevokeTokenResponse(google.protobuf.message.Message):
+    """RevokeTokenResponse says which nodes have not confirmed the change yet."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     UNCONFIRMED_NODES_FIELD_NUMBER: builtins.int
     @property
@@ -457,7 +460,7 @@ class Namespace(google.protobuf.message.Message):
 global___Namespace = Namespace
 
 class Quotas(google.protobuf.message.Message):
-    """Quotas limit what a namespace may use; 0: no limit. Requests beyond a quota are refused, tasks with queue_full or rate_limited."""
+    """Quotas are what a namespace may use; 0: no limit. Requests beyond a quota are refused, tasks with queue_full or rate_limited."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     MAX_BACKLOG_FIELD_NUMBER: builtins.int
     MAX_BACKLOG_BYTES_FIELD_NUMBER: builtins.int
@@ -560,6 +563,7 @@ class GetNamespaceResponse(google.protobuf.message.Message):
 global___GetNamespaceResponse = GetNamespaceResponse
 
 class SetQuotasRequest(google.protobuf.message.Message):
+    """SetQuotasRequest says which quotas to change: those that are set. 0 is no limit."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     NAME_FIELD_NUMBER: builtins.int
     QUOTAS_FIELD_NUMBER: builtins.int
@@ -583,6 +587,7 @@ class SetQuotasRequest(google.protobuf.message.Message):
 global___SetQuotasRequest = SetQuotasRequest
 
 class SetQuotasResponse(google.protobuf.message.Message):
+    """SetQuotasResponse is a namespace after its quotas were changed."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     NAMESPACE_FIELD_NUMBER: builtins.int
     UNCONFIRMED_NODES_FIELD_NUMBER: builtins.int
@@ -689,6 +694,7 @@ class ListNamespacesRequest(google.protobuf.message.Message):
 global___ListNamespacesRequest = ListNamespacesRequest
 
 class ListNamespacesResponse(google.protobuf.message.Message):
+    """ListNamespacesResponse is a page of namespaces, by name."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     ITEMS_FIELD_NUMBER: builtins.int
     NEXT_CURSOR_FIELD_NUMBER: builtins.int
@@ -708,6 +714,7 @@ class ListNamespacesResponse(google.protobuf.message.Message):
 global___ListNamespacesResponse = ListNamespacesResponse
 
 class AddNamespaceRequest(google.protobuf.message.Message):
+    """AddNamespaceRequest describes a namespace to create."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     NAME_FIELD_NUMBER: builtins.int
     QUOTAS_FIELD_NUMBER: builtins.int
@@ -728,6 +735,7 @@ class AddNamespaceRequest(google.protobuf.message.Message):
 global___AddNamespaceRequest = AddNamespaceRequest
 
 class AddNamespaceResponse(google.protobuf.message.Message):
+    """AddNamespaceResponse says which nodes have not confirmed the change yet."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     UNCONFIRMED_NODES_FIELD_NUMBER: builtins.int
     @property
@@ -753,6 +761,7 @@ class RemoveNamespaceRequest(google.protobuf.message.Message):
 global___RemoveNamespaceRequest = RemoveNamespaceRequest
 
 class RemoveNamespaceResponse(google.protobuf.message.Message):
+    """RemoveNamespaceResponse says which nodes have not confirmed the change yet."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     UNCONFIRMED_NODES_FIELD_NUMBER: builtins.int
     @property

@@ -71,6 +71,8 @@ class Reason(google.protobuf.message.Message):
         PERIOD_FIELD_NUMBER: builtins.int
         BURST_FIELD_NUMBER: builtins.int
         limit: builtins.int
+        """tokens per period"""
+
         @property
         def period(self) -> google.protobuf.duration_pb2.Duration: ...
         burst: builtins.int
@@ -101,9 +103,9 @@ class Reason(google.protobuf.message.Message):
     MORE_FIELD_NUMBER: builtins.int
     SHARD_FIELD_NUMBER: builtins.int
     code: typing.Text
-    """One of no_leader, running, ended, on_its_way, not_due, unique, key_order, queue_paused, type_paused, breaker_open, key_paused, queue_max_running,
-    namespace_max_running, queue_rate, key_max_running, key_rate, draining, no_worker, no_worker_for_type, workers_unknown, higher_priority,
-    other_keys, older_tasks, workers_busy, next; newer versions may add to them.
+    """One of no_leader, running, ended, on_its_way, not_due, unique, key_order, queue_paused, type_paused, breaker_open, key_paused,
+    queue_max_running, namespace_max_running, queue_rate, key_max_running, key_rate, draining, no_worker, no_worker_for_type,
+    workers_unknown, higher_priority, other_keys, older_tasks, workers_busy, next; newer versions may add to them.
     """
 
     detail: typing.Text
@@ -240,9 +242,9 @@ class ExplainQueueResponse(google.protobuf.message.Message):
 
     @property
     def reasons(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Reason]:
-        """Why ready tasks wait; count says how many tasks. A task that waits for several reasons is counted in each of them, but of the reasons that
-        concern its key only in the first. There is one reason per code for keys, and one per type for types (at most 100 for breakers); in a spread
-        queue, one per shard.
+        """Why ready tasks wait; count says how many tasks. A task that waits for several reasons is counted in each of them, but of the reasons
+        that concern its key only in the first. There is one reason per code for keys, and one per type for types (at most 100 for breakers);
+        in a spread queue, one per shard.
         """
         pass
     @property

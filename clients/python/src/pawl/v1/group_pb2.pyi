@@ -144,6 +144,7 @@ class Group(google.protobuf.message.Message):
 global___Group = Group
 
 class CreateGroupRequest(google.protobuf.message.Message):
+    """CreateGroupRequest describes a group to create."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     NAME_FIELD_NUMBER: builtins.int
     TASKS_FIELD_NUMBER: builtins.int
@@ -158,7 +159,7 @@ class CreateGroupRequest(google.protobuf.message.Message):
 
     @property
     def tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.task_pb2.TaskSpec]:
-        """at most 1,000, and 8 MiB"""
+        """required unless open; at most 1,000, and 8 MiB"""
         pass
     @property
     def on_complete(self) -> pawl.v1.task_pb2.TaskSpec:
@@ -199,6 +200,7 @@ class CreateGroupRequest(google.protobuf.message.Message):
 global___CreateGroupRequest = CreateGroupRequest
 
 class CreateGroupResponse(google.protobuf.message.Message):
+    """CreateGroupResponse is the created group, with the result for each member."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     GROUP_FIELD_NUMBER: builtins.int
     TASKS_FIELD_NUMBER: builtins.int
@@ -223,6 +225,7 @@ class CreateGroupResponse(google.protobuf.message.Message):
 global___CreateGroupResponse = CreateGroupResponse
 
 class AddGroupTasksRequest(google.protobuf.message.Message):
+    """AddGroupTasksRequest has the tasks to add."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     GROUP_ID_FIELD_NUMBER: builtins.int
     TASKS_FIELD_NUMBER: builtins.int
@@ -240,6 +243,7 @@ class AddGroupTasksRequest(google.protobuf.message.Message):
 global___AddGroupTasksRequest = AddGroupTasksRequest
 
 class AddGroupTasksResponse(google.protobuf.message.Message):
+    """AddGroupTasksResponse has a result for each task."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     RESULTS_FIELD_NUMBER: builtins.int
     @property
@@ -296,6 +300,7 @@ class ListGroupsRequest(google.protobuf.message.Message):
 global___ListGroupsRequest = ListGroupsRequest
 
 class ListGroupsResponse(google.protobuf.message.Message):
+    """ListGroupsResponse is a page of groups, newest first by the time in their ids."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     ITEMS_FIELD_NUMBER: builtins.int
     NEXT_CURSOR_FIELD_NUMBER: builtins.int
@@ -340,6 +345,7 @@ class ListGroupMembersRequest(google.protobuf.message.Message):
 global___ListGroupMembersRequest = ListGroupMembersRequest
 
 class ListGroupMembersResponse(google.protobuf.message.Message):
+    """ListGroupMembersResponse is a page of members of a group."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     ITEMS_FIELD_NUMBER: builtins.int
     NEXT_CURSOR_FIELD_NUMBER: builtins.int
@@ -424,11 +430,14 @@ class CloseGroupResponse(google.protobuf.message.Message):
 global___CloseGroupResponse = CloseGroupResponse
 
 class CancelGroupRequest(google.protobuf.message.Message):
+    """CancelGroupRequest is the reason, for the audit log."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     GROUP_ID_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     group_id: typing.Text
     reason: typing.Text
+    """for the audit log"""
+
     def __init__(self,
         *,
         group_id: typing.Text = ...,

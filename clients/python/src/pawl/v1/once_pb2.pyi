@@ -57,12 +57,15 @@ global___OnceState = OnceState
 
 
 class BeginOnceRequest(google.protobuf.message.Message):
+    """BeginOnceRequest names a once key, and the claim that asks for it."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TASK_ID_FIELD_NUMBER: builtins.int
     CLAIM_TOKEN_FIELD_NUMBER: builtins.int
     KEY_FIELD_NUMBER: builtins.int
     task_id: typing.Text
     claim_token: typing.Text
+    """of the claim"""
+
     key: typing.Text
     """at most 256 bytes; identifies one effect among the tasks of a queue"""
 
@@ -76,6 +79,7 @@ class BeginOnceRequest(google.protobuf.message.Message):
 global___BeginOnceRequest = BeginOnceRequest
 
 class BeginOnceResponse(google.protobuf.message.Message):
+    """BeginOnceResponse is the state of a once key, with the result if it is done or the holder if it is held."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     STATE_FIELD_NUMBER: builtins.int
     RESULT_FIELD_NUMBER: builtins.int
@@ -96,7 +100,7 @@ class BeginOnceResponse(google.protobuf.message.Message):
         pass
     @property
     def retry_after(self) -> google.protobuf.duration_pb2.Duration:
-        """if held"""
+        """if held: when to begin again"""
         pass
     def __init__(self,
         *,
@@ -129,6 +133,7 @@ class OnceHolder(google.protobuf.message.Message):
 global___OnceHolder = OnceHolder
 
 class FinishOnceRequest(google.protobuf.message.Message):
+    """FinishOnceRequest says that the effect of a once key has happened."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TASK_ID_FIELD_NUMBER: builtins.int
     CLAIM_TOKEN_FIELD_NUMBER: builtins.int
@@ -137,7 +142,11 @@ class FinishOnceRequest(google.protobuf.message.Message):
     TTL_FIELD_NUMBER: builtins.int
     task_id: typing.Text
     claim_token: typing.Text
+    """of the claim"""
+
     key: typing.Text
+    """identifies one effect among the tasks of a queue"""
+
     result: builtins.bytes
     """a JSON value of at most 64 KiB, or empty"""
 
@@ -158,6 +167,7 @@ class FinishOnceRequest(google.protobuf.message.Message):
 global___FinishOnceRequest = FinishOnceRequest
 
 class FinishOnceResponse(google.protobuf.message.Message):
+    """FinishOnceResponse says that the effect is recorded."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     KEPT_UNTIL_FIELD_NUMBER: builtins.int
     @property
@@ -171,13 +181,18 @@ class FinishOnceResponse(google.protobuf.message.Message):
 global___FinishOnceResponse = FinishOnceResponse
 
 class AbandonOnceRequest(google.protobuf.message.Message):
+    """AbandonOnceRequest names a once key, and the claim that holds it."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TASK_ID_FIELD_NUMBER: builtins.int
     CLAIM_TOKEN_FIELD_NUMBER: builtins.int
     KEY_FIELD_NUMBER: builtins.int
     task_id: typing.Text
     claim_token: typing.Text
+    """of the claim"""
+
     key: typing.Text
+    """identifies one effect among the tasks of a queue"""
+
     def __init__(self,
         *,
         task_id: typing.Text = ...,
@@ -188,6 +203,7 @@ class AbandonOnceRequest(google.protobuf.message.Message):
 global___AbandonOnceRequest = AbandonOnceRequest
 
 class AbandonOnceResponse(google.protobuf.message.Message):
+    """AbandonOnceResponse says that the key is free again."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     STATE_FIELD_NUMBER: builtins.int
     state: global___OnceState.ValueType

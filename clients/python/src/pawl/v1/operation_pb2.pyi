@@ -107,10 +107,10 @@ class OperationSpec(google.protobuf.message.Message):
         """required; an empty filter means every task that the action applies to"""
         pass
     to_queue: typing.Text
-    """ACTION_MOVE only"""
+    """for move only"""
 
     priority: pawl.v1.task_pb2.Priority.ValueType
-    """ACTION_SET_PRIORITY only"""
+    """for set_priority only"""
 
     max: builtins.int
     """maximum number of tasks; 0: all that match"""
@@ -225,7 +225,9 @@ class Operation(google.protobuf.message.Message):
     done: builtins.int
     skipped: builtins.int
     @property
-    def skipped_reasons(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SkippedTasks]: ...
+    def skipped_reasons(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SkippedTasks]:
+        """how many, by reason: changed, unique_key_taken, moved, unchanged, queue_gone, in_workflow"""
+        pass
     failed: builtins.int
     @property
     def errors(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___FailedTask]:
@@ -334,6 +336,7 @@ class FailedTask(google.protobuf.message.Message):
 global___FailedTask = FailedTask
 
 class StartOperationRequest(google.protobuf.message.Message):
+    """StartOperationRequest describes an operation on all tasks that match a filter."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     SPEC_FIELD_NUMBER: builtins.int
     DRY_RUN_FIELD_NUMBER: builtins.int
@@ -342,6 +345,8 @@ class StartOperationRequest(google.protobuf.message.Message):
     @property
     def spec(self) -> global___OperationSpec: ...
     dry_run: builtins.bool
+    """only counts the tasks, and returns some of them"""
+
     reason: typing.Text
     request_id: typing.Text
     """a UUID: a retry returns the same operation"""
@@ -446,6 +451,8 @@ class ListOperationsRequest(google.protobuf.message.Message):
     """1 to 1,000; default 100"""
 
     cursor: typing.Text
+    """next_cursor of the previous page"""
+
     def __init__(self,
         *,
         limit: builtins.int = ...,
@@ -455,12 +462,15 @@ class ListOperationsRequest(google.protobuf.message.Message):
 global___ListOperationsRequest = ListOperationsRequest
 
 class ListOperationsResponse(google.protobuf.message.Message):
+    """ListOperationsResponse is a page of operations, newest first."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     ITEMS_FIELD_NUMBER: builtins.int
     NEXT_CURSOR_FIELD_NUMBER: builtins.int
     @property
     def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Operation]: ...
     next_cursor: typing.Text
+    """"" on the last page"""
+
     def __init__(self,
         *,
         items: typing.Optional[typing.Iterable[global___Operation]] = ...,
@@ -470,11 +480,14 @@ class ListOperationsResponse(google.protobuf.message.Message):
 global___ListOperationsResponse = ListOperationsResponse
 
 class PauseOperationRequest(google.protobuf.message.Message):
+    """PauseOperationRequest is the reason, for the audit log."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     OPERATION_ID_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     operation_id: typing.Text
     reason: typing.Text
+    """for the audit log"""
+
     def __init__(self,
         *,
         operation_id: typing.Text = ...,
@@ -497,11 +510,14 @@ class PauseOperationResponse(google.protobuf.message.Message):
 global___PauseOperationResponse = PauseOperationResponse
 
 class ResumeOperationRequest(google.protobuf.message.Message):
+    """ResumeOperationRequest is the reason, for the audit log."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     OPERATION_ID_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     operation_id: typing.Text
     reason: typing.Text
+    """for the audit log"""
+
     def __init__(self,
         *,
         operation_id: typing.Text = ...,
@@ -524,11 +540,14 @@ class ResumeOperationResponse(google.protobuf.message.Message):
 global___ResumeOperationResponse = ResumeOperationResponse
 
 class AbortOperationRequest(google.protobuf.message.Message):
+    """AbortOperationRequest is the reason, for the audit log."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     OPERATION_ID_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     operation_id: typing.Text
     reason: typing.Text
+    """for the audit log"""
+
     def __init__(self,
         *,
         operation_id: typing.Text = ...,

@@ -165,7 +165,7 @@ class QueueSettings(google.protobuf.message.Message):
     BREAKERS_FIELD_NUMBER: builtins.int
     @property
     def weights(self) -> global___PriorityWeights:
-        """absent: strict order of priorities"""
+        """divides claims among the priorities that have tasks; absent: strict order of priorities"""
         pass
     @property
     def retry(self) -> pawl.v1.task_pb2.RetryPolicy: ...
@@ -437,8 +437,8 @@ class Queue(google.protobuf.message.Message):
 
     @property
     def rates(self) -> pawl.v1.stats_pb2.QueueRates:
-        """In the last minute; absent: not reported. Recent activity, from here to the series, is set by calls that read queues but not by those that
-        change one.
+        """In the last minute; absent: not reported. Recent activity, from here to the series, is set by calls that read queues but not by those
+        that change one.
         """
         pass
     @property
@@ -590,6 +590,8 @@ class ListQueuesRequest(google.protobuf.message.Message):
     """default 100, at most 1,000"""
 
     cursor: typing.Text
+    """next_cursor of the previous page"""
+
     @property
     def series(self) -> google.protobuf.duration_pb2.Duration:
         """includes each queue's series of this length: 2m, 5m, 1h or 24h; absent: none"""
@@ -614,6 +616,7 @@ class ListQueuesRequest(google.protobuf.message.Message):
 global___ListQueuesRequest = ListQueuesRequest
 
 class ListQueuesResponse(google.protobuf.message.Message):
+    """ListQueuesResponse is a page of queues, by name unless requested otherwise."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     ITEMS_FIELD_NUMBER: builtins.int
     NEXT_CURSOR_FIELD_NUMBER: builtins.int
@@ -621,6 +624,8 @@ class ListQueuesResponse(google.protobuf.message.Message):
     @property
     def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Queue]: ...
     next_cursor: typing.Text
+    """"" on the last page"""
+
     @property
     def missing(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.call_pb2.Missing]:
         """shards and nodes whose part is missing, and why"""
@@ -659,15 +664,18 @@ class GetQueueResponse(google.protobuf.message.Message):
 global___GetQueueResponse = GetQueueResponse
 
 class PutQueueRequest(google.protobuf.message.Message):
+    """PutQueueRequest has the settings for a queue. Absent fields take their defaults."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     QUEUE_FIELD_NUMBER: builtins.int
     SETTINGS_FIELD_NUMBER: builtins.int
     IF_VERSION_FIELD_NUMBER: builtins.int
     queue: typing.Text
     @property
-    def settings(self) -> global___QueueSettings: ...
+    def settings(self) -> global___QueueSettings:
+        """fields that are not set get their defaults"""
+        pass
     if_version: builtins.int
-    """refused with conflict unless the settings still have this version"""
+    """refused with conflict unless the settings still have this version; 0: unless the queue does not exist"""
 
     def __init__(self,
         *,
@@ -711,6 +719,7 @@ class DeleteQueueResponse(google.protobuf.message.Message):
 global___DeleteQueueResponse = DeleteQueueResponse
 
 class PauseQueueRequest(google.protobuf.message.Message):
+    """PauseQueueRequest says what to pause: the whole queue, or one type or one key in it."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     QUEUE_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
@@ -718,6 +727,8 @@ class PauseQueueRequest(google.protobuf.message.Message):
     KEY_FIELD_NUMBER: builtins.int
     queue: typing.Text
     reason: typing.Text
+    """for the audit log"""
+
     type: typing.Text
     """only tasks of this type, or:"""
 
@@ -753,6 +764,7 @@ class PauseQueueResponse(google.protobuf.message.Message):
 global___PauseQueueResponse = PauseQueueResponse
 
 class ResumeQueueRequest(google.protobuf.message.Message):
+    """ResumeQueueRequest says which pause to end: that of the whole queue, or of one type or one key in it."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     QUEUE_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
@@ -760,6 +772,8 @@ class ResumeQueueRequest(google.protobuf.message.Message):
     KEY_FIELD_NUMBER: builtins.int
     queue: typing.Text
     reason: typing.Text
+    """for the audit log"""
+
     type: typing.Text
     """the pause of this type, or:"""
 
@@ -795,6 +809,7 @@ class ResumeQueueResponse(google.protobuf.message.Message):
 global___ResumeQueueResponse = ResumeQueueResponse
 
 class CloseBreakerRequest(google.protobuf.message.Message):
+    """CloseBreakerRequest says which circuit breaker to close."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     QUEUE_FIELD_NUMBER: builtins.int
     TYPE_FIELD_NUMBER: builtins.int
@@ -804,6 +819,8 @@ class CloseBreakerRequest(google.protobuf.message.Message):
     """absent: all types of the queue"""
 
     reason: typing.Text
+    """for the audit log"""
+
     def __init__(self,
         *,
         queue: typing.Text = ...,
@@ -840,13 +857,15 @@ class SpreadQueueRequest(google.protobuf.message.Message):
     FORCE_FIELD_NUMBER: builtins.int
     queue: typing.Text
     parts: builtins.int
-    """first the shards that have the queue, then those with the fewest other queues"""
+    """how many shards: first those that have the queue, then those with the fewest other queues"""
 
     @property
     def shards(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """numbers of shards"""
         pass
     reason: typing.Text
+    """for the audit log"""
+
     own: builtins.bool
     """Reserves the shards: no other queue may be in them, and new queues go elsewhere. A call without it ends the reservation."""
 
@@ -885,11 +904,14 @@ class SpreadQueueResponse(google.protobuf.message.Message):
 global___SpreadQueueResponse = SpreadQueueResponse
 
 class PurgeQueueRequest(google.protobuf.message.Message):
+    """PurgeQueueRequest is the reason, for the audit log."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     QUEUE_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     queue: typing.Text
     reason: typing.Text
+    """for the audit log"""
+
     def __init__(self,
         *,
         queue: typing.Text = ...,
@@ -899,6 +921,7 @@ class PurgeQueueRequest(google.protobuf.message.Message):
 global___PurgeQueueRequest = PurgeQueueRequest
 
 class PurgeQueueResponse(google.protobuf.message.Message):
+    """PurgeQueueResponse says how many tasks were discarded."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     DISCARDED_FIELD_NUMBER: builtins.int
     discarded: builtins.int
@@ -919,7 +942,11 @@ class ListDeadRequest(google.protobuf.message.Message):
         """its queue is required"""
         pass
     limit: builtins.int
+    """default 100, at most 1,000"""
+
     cursor: typing.Text
+    """next_cursor of the previous page"""
+
     def __init__(self,
         *,
         filter: typing.Optional[pawl.v1.task_pb2.Filter] = ...,
@@ -931,6 +958,7 @@ class ListDeadRequest(google.protobuf.message.Message):
 global___ListDeadRequest = ListDeadRequest
 
 class ListDeadResponse(google.protobuf.message.Message):
+    """ListDeadResponse is a page of dead letters, newest first."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     ITEMS_FIELD_NUMBER: builtins.int
     NEXT_CURSOR_FIELD_NUMBER: builtins.int
@@ -939,6 +967,8 @@ class ListDeadResponse(google.protobuf.message.Message):
     @property
     def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.task_pb2.Task]: ...
     next_cursor: typing.Text
+    """"" on the last page"""
+
     @property
     def searched(self) -> pawl.v1.task_pb2.Searched:
         """unset: the page is full, or it is the last one"""
@@ -968,7 +998,11 @@ class ListPoisonedRequest(google.protobuf.message.Message):
         """its queue is required"""
         pass
     limit: builtins.int
+    """default 100, at most 1,000"""
+
     cursor: typing.Text
+    """next_cursor of the previous page"""
+
     def __init__(self,
         *,
         filter: typing.Optional[pawl.v1.task_pb2.Filter] = ...,
@@ -980,6 +1014,7 @@ class ListPoisonedRequest(google.protobuf.message.Message):
 global___ListPoisonedRequest = ListPoisonedRequest
 
 class ListPoisonedResponse(google.protobuf.message.Message):
+    """ListPoisonedResponse is a page of poisoned tasks, newest first."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     ITEMS_FIELD_NUMBER: builtins.int
     NEXT_CURSOR_FIELD_NUMBER: builtins.int
@@ -988,6 +1023,8 @@ class ListPoisonedResponse(google.protobuf.message.Message):
     @property
     def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.task_pb2.Task]: ...
     next_cursor: typing.Text
+    """"" on the last page"""
+
     @property
     def searched(self) -> pawl.v1.task_pb2.Searched:
         """unset: the page is full, or it is the last one"""
@@ -1069,7 +1106,7 @@ class DeadGroup(google.protobuf.message.Message):
     fingerprint: typing.Text
     type: typing.Text
     message: typing.Text
-    """with numbers and ids replaced"""
+    """with numbers, ids and quoted texts replaced by *"""
 
     count: builtins.int
     @property
@@ -1085,8 +1122,8 @@ class DeadGroup(google.protobuf.message.Message):
 
     @property
     def trend(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """How many of them ended in each of the last 24 hours, oldest first; the last element is the past 60 minutes. Dead letters that have since
-        been replayed or discarded are not counted.
+        """How many of them ended in each of the last 24 hours, oldest first; the last element is the past 60 minutes. Dead letters that have
+        since been replayed or discarded are not counted.
         """
         pass
     def __init__(self,
@@ -1107,6 +1144,7 @@ class DeadGroup(google.protobuf.message.Message):
 global___DeadGroup = DeadGroup
 
 class RetryTaskRequest(google.protobuf.message.Message):
+    """RetryTaskRequest says which states of the task are expected."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TASK_ID_FIELD_NUMBER: builtins.int
     STATES_FIELD_NUMBER: builtins.int
@@ -1161,12 +1199,15 @@ class RunTaskNowResponse(google.protobuf.message.Message):
 global___RunTaskNowResponse = RunTaskNowResponse
 
 class DiscardTaskRequest(google.protobuf.message.Message):
+    """DiscardTaskRequest says why, and which states of the task are expected."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TASK_ID_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     STATES_FIELD_NUMBER: builtins.int
     task_id: typing.Text
     reason: typing.Text
+    """for the audit log"""
+
     @property
     def states(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[pawl.v1.task_pb2.State.ValueType]:
         """none: any; else a task in another state is refused with wrong_state"""

@@ -101,6 +101,7 @@ class Enqueued(google.protobuf.message.Message):
 global___Enqueued = Enqueued
 
 class EnqueueBatchRequest(google.protobuf.message.Message):
+    """EnqueueBatchRequest has the tasks to enqueue."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TASKS_FIELD_NUMBER: builtins.int
     @property
@@ -115,6 +116,7 @@ class EnqueueBatchRequest(google.protobuf.message.Message):
 global___EnqueueBatchRequest = EnqueueBatchRequest
 
 class EnqueueBatchResponse(google.protobuf.message.Message):
+    """EnqueueBatchResponse has a result for each task."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     RESULTS_FIELD_NUMBER: builtins.int
     @property
@@ -129,6 +131,7 @@ class EnqueueBatchResponse(google.protobuf.message.Message):
 global___EnqueueBatchResponse = EnqueueBatchResponse
 
 class EnqueueResult(google.protobuf.message.Message):
+    """EnqueueResult is the result for a task of a batch."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TASK_FIELD_NUMBER: builtins.int
     ERROR_FIELD_NUMBER: builtins.int
@@ -258,7 +261,7 @@ class GetTaskRequest(google.protobuf.message.Message):
     task_id: typing.Text
     @property
     def wait(self) -> google.protobuf.duration_pb2.Duration:
-        """at most 60s; not with a stale read"""
+        """how long to wait for the task to end: at most 60s; not with a stale read"""
         pass
     consistency: global___Consistency.ValueType
     def __init__(self,
@@ -296,6 +299,8 @@ class CancelTaskRequest(google.protobuf.message.Message):
     REASON_FIELD_NUMBER: builtins.int
     task_id: typing.Text
     reason: typing.Text
+    """for the audit log"""
+
     def __init__(self,
         *,
         task_id: typing.Text = ...,
@@ -344,6 +349,7 @@ class ListTasksRequest(google.protobuf.message.Message):
 global___ListTasksRequest = ListTasksRequest
 
 class ListTasksResponse(google.protobuf.message.Message):
+    """ListTasksResponse is a page of tasks, newest first."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     ITEMS_FIELD_NUMBER: builtins.int
     NEXT_CURSOR_FIELD_NUMBER: builtins.int
@@ -376,6 +382,7 @@ class ListTasksResponse(google.protobuf.message.Message):
 global___ListTasksResponse = ListTasksResponse
 
 class UpdateTaskRequest(google.protobuf.message.Message):
+    """UpdateTaskRequest says what to change in a task that has not ended and is not running: the fields that are set."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TASK_ID_FIELD_NUMBER: builtins.int
     RUN_AT_FIELD_NUMBER: builtins.int

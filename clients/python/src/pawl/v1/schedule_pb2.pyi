@@ -128,14 +128,14 @@ class ScheduleSpec(google.protobuf.message.Message):
 
     @property
     def every(self) -> google.protobuf.duration_pb2.Duration:
-        """whole seconds"""
+        """whole seconds; either this or cron"""
         pass
     time_zone: typing.Text
     """of cron: an IANA name; default UTC"""
 
     @property
     def jitter(self) -> google.protobuf.duration_pb2.Duration:
-        """up to 24h"""
+        """each tick is delayed by a fraction of this; up to 24h"""
         pass
     missed: global___Missed.ValueType
     overlap: global___Overlap.ValueType
@@ -305,6 +305,8 @@ class ListSchedulesRequest(google.protobuf.message.Message):
     """1 to 1,000; default 100"""
 
     cursor: typing.Text
+    """next_cursor of the previous page"""
+
     def __init__(self,
         *,
         limit: builtins.int = ...,
@@ -314,6 +316,7 @@ class ListSchedulesRequest(google.protobuf.message.Message):
 global___ListSchedulesRequest = ListSchedulesRequest
 
 class ListSchedulesResponse(google.protobuf.message.Message):
+    """ListSchedulesResponse is a page of schedules, by name."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     ITEMS_FIELD_NUMBER: builtins.int
     NEXT_CURSOR_FIELD_NUMBER: builtins.int
@@ -321,6 +324,8 @@ class ListSchedulesResponse(google.protobuf.message.Message):
     @property
     def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Schedule]: ...
     next_cursor: typing.Text
+    """"" on the last page"""
+
     @property
     def missing(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.call_pb2.Missing]:
         """shards and nodes whose part is missing, and why"""
@@ -359,6 +364,7 @@ class GetScheduleResponse(google.protobuf.message.Message):
 global___GetScheduleResponse = GetScheduleResponse
 
 class PutScheduleRequest(google.protobuf.message.Message):
+    """PutScheduleRequest is the definition of a schedule."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     SPEC_FIELD_NUMBER: builtins.int
     CREATE_ONLY_FIELD_NUMBER: builtins.int
@@ -432,11 +438,14 @@ class DeleteScheduleResponse(google.protobuf.message.Message):
 global___DeleteScheduleResponse = DeleteScheduleResponse
 
 class PauseScheduleRequest(google.protobuf.message.Message):
+    """PauseScheduleRequest is the reason, for the audit log."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     NAME_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     name: typing.Text
     reason: typing.Text
+    """for the audit log"""
+
     def __init__(self,
         *,
         name: typing.Text = ...,
@@ -483,6 +492,7 @@ class ResumeScheduleResponse(google.protobuf.message.Message):
 global___ResumeScheduleResponse = ResumeScheduleResponse
 
 class TriggerScheduleRequest(google.protobuf.message.Message):
+    """TriggerScheduleRequest asks for a task of a schedule now."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     NAME_FIELD_NUMBER: builtins.int
     REQUEST_ID_FIELD_NUMBER: builtins.int
@@ -501,6 +511,7 @@ class TriggerScheduleRequest(google.protobuf.message.Message):
 global___TriggerScheduleRequest = TriggerScheduleRequest
 
 class TriggerScheduleResponse(google.protobuf.message.Message):
+    """TriggerScheduleResponse is the task that was enqueued."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TASK_ID_FIELD_NUMBER: builtins.int
     STATE_FIELD_NUMBER: builtins.int
@@ -527,6 +538,8 @@ class ListScheduleHistoryRequest(google.protobuf.message.Message):
     """1 to 1,000; default 100"""
 
     cursor: typing.Text
+    """next_cursor of the previous page"""
+
     def __init__(self,
         *,
         name: typing.Text = ...,
@@ -537,12 +550,15 @@ class ListScheduleHistoryRequest(google.protobuf.message.Message):
 global___ListScheduleHistoryRequest = ListScheduleHistoryRequest
 
 class ListScheduleHistoryResponse(google.protobuf.message.Message):
+    """ListScheduleHistoryResponse is a page of a schedule's history, newest first."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     ITEMS_FIELD_NUMBER: builtins.int
     NEXT_CURSOR_FIELD_NUMBER: builtins.int
     @property
     def items(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Tick]: ...
     next_cursor: typing.Text
+    """"" on the last page"""
+
     def __init__(self,
         *,
         items: typing.Optional[typing.Iterable[global___Tick]] = ...,

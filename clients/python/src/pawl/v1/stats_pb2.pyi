@@ -105,6 +105,7 @@ class GetQueueStatsRequest(google.protobuf.message.Message):
 global___GetQueueStatsRequest = GetQueueStatsRequest
 
 class GetQueueStatsResponse(google.protobuf.message.Message):
+    """GetQueueStatsResponse says what happened to the tasks of a queue in a time window."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     QUEUE_FIELD_NUMBER: builtins.int
     STATS_FIELD_NUMBER: builtins.int
@@ -139,7 +140,7 @@ class Stats(google.protobuf.message.Message):
     def window(self) -> google.protobuf.duration_pb2.Duration: ...
     @property
     def step(self) -> google.protobuf.duration_pb2.Duration:
-        """1s for 2m, 10s for 5m and 1h, 5m for 24h"""
+        """1s for 2m, 10s for 5m and 1h, 5m for 24h; of a type: 10s for 5m, 1m for 1h, 15m for 24h"""
         pass
     @property
     def start(self) -> google.protobuf.timestamp_pb2.Timestamp:
@@ -514,8 +515,8 @@ class GetQueueScaleRequest(google.protobuf.message.Message):
 global___GetQueueScaleRequest = GetQueueScaleRequest
 
 class GetQueueScaleResponse(google.protobuf.message.Message):
-    """GetQueueScaleResponse says how many workers a queue needs: enough slots for the arrivals and to work off the backlog within the target, and no
-    fewer workers than are running tasks now. A queue that has never had a task needs 0.
+    """GetQueueScaleResponse says how many workers a queue needs: enough slots for the arrivals and to work off the backlog within the target,
+    and no fewer workers than are running tasks now. A queue that has never had a task needs 0.
     """
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     QUEUE_FIELD_NUMBER: builtins.int
@@ -590,6 +591,8 @@ class ListTypesRequest(google.protobuf.message.Message):
     """default 100, at most 1,000"""
 
     cursor: typing.Text
+    """next_cursor of the previous page"""
+
     def __init__(self,
         *,
         window: typing.Optional[google.protobuf.duration_pb2.Duration] = ...,
@@ -608,6 +611,7 @@ class ListTypesRequest(google.protobuf.message.Message):
 global___ListTypesRequest = ListTypesRequest
 
 class ListTypesResponse(google.protobuf.message.Message):
+    """ListTypesResponse is a page of task types, with what happened to their tasks in a time window."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     ITEMS_FIELD_NUMBER: builtins.int
     NEXT_CURSOR_FIELD_NUMBER: builtins.int
@@ -789,8 +793,8 @@ class GetTypeStatsResponse(google.protobuf.message.Message):
 global___GetTypeStatsResponse = GetTypeStatsResponse
 
 class HistogramBucket(google.protobuf.message.Message):
-    """HistogramBucket counts the durations above the previous bucket's bound, up to and including its own. There are two buckets per doubling, from 1
-    ms to 26 h. Empty buckets at both ends are left out.
+    """HistogramBucket counts the durations above the previous bucket's bound, up to and including its own. There are two buckets per doubling,
+    from 1 ms to 26 h. Empty buckets at both ends are left out.
     """
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     UP_TO_SECONDS_FIELD_NUMBER: builtins.int
@@ -836,8 +840,9 @@ class SlowRun(google.protobuf.message.Message):
 global___SlowRun = SlowRun
 
 class Comparison(google.protobuf.message.Message):
-    """Comparison compares what happened before and after a point in time, in two periods of equal length of up to an hour: in whole minutes during the
-    first half hour after that point, and in steps of 15 minutes later. The minute or 15 minutes that contain the point are in neither.
+    """Comparison compares what happened before and after a point in time, in two periods of equal length of up to an hour: in whole minutes
+    during the first half hour after that point, and in steps of 15 minutes later. The minute or 15 minutes that contain the point are in
+    neither.
     """
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     AROUND_FIELD_NUMBER: builtins.int
@@ -875,6 +880,8 @@ class TypePeriod(google.protobuf.message.Message):
     @property
     def rates(self) -> global___QueueRates: ...
     failure_rate: builtins.float
+    """share of ended attempts that failed, crashed, timed out or found poison, 0 to 1"""
+
     @property
     def totals(self) -> global___EventCounts: ...
     @property

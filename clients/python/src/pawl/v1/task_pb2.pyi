@@ -27,7 +27,7 @@ class _PriorityEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumT
     PRIORITY_NORMAL: _Priority.ValueType  # 2
     PRIORITY_LOW: _Priority.ValueType  # 3
 class Priority(_Priority, metaclass=_PriorityEnumTypeWrapper):
-    """Priority orders the tasks within a queue."""
+    """Priority orders the tasks within a queue: high before normal before low, or by the queue's weights."""
     pass
 
 PRIORITY_UNSPECIFIED: Priority.ValueType  # 0
@@ -322,8 +322,8 @@ class Unique(google.protobuf.message.Message):
 global___Unique = Unique
 
 class TaskSpec(google.protobuf.message.Message):
-    """TaskSpec describes a task to enqueue. Here as in all requests, an optional string that is set must not be empty, nor a time the zero time of
-    Go, .NET or Unix, nor an optional id the nil UUID: invalid_argument.
+    """TaskSpec describes a task to enqueue. Here as in all requests, an optional string that is set must not be empty, nor a time the zero time
+    of Go, .NET or Unix, nor an optional id the nil UUID: invalid_argument.
     """
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     class HeadersEntry(google.protobuf.message.Message):
@@ -362,13 +362,13 @@ class TaskSpec(google.protobuf.message.Message):
     THEN_FIELD_NUMBER: builtins.int
     GROUP_ID_FIELD_NUMBER: builtins.int
     type: typing.Text
-    """required; at most 256 bytes"""
+    """required: selects the handler; at most 256 bytes"""
 
     payload: builtins.bytes
     """at most 1 MiB"""
 
     content_type: typing.Text
-    """"" and "application/json": a JSON value"""
+    """of the payload; default application/json"""
 
     queue: typing.Text
     """default "default" """
@@ -407,12 +407,12 @@ class TaskSpec(google.protobuf.message.Message):
         pass
     @property
     def retention(self) -> google.protobuf.duration_pb2.Duration:
-        """how long it is kept once ended; default: the queue's for its end state"""
+        """How long it is kept once ended; 0: not at all, so a call that waits for its end may get not_found; default: the queue's for its end state."""
         pass
     key: typing.Text
     """For fairness, limits and order; at most 256 bytes. In a queue in several shards, key, unique.key and idempotency_key must be in one
-    slot, or the task is refused: they must be equal, or contain the same text in braces, such as "{order-7}" (the slot of a key is the hash
-    of the text between its first braces, or else of the whole key).
+    slot, or the task is refused: they must be equal, or contain the same text in braces, such as "{order-7}" (the slot of a key is the
+    hash of the text between its first braces, or else of the whole key).
     """
 
     @property
@@ -694,7 +694,7 @@ class Progress(google.protobuf.message.Message):
     """0 to 100"""
 
     message: typing.Text
-    """at most 1 KiB"""
+    """truncated to 1 KiB"""
 
     def __init__(self,
         *,
@@ -717,6 +717,8 @@ class Attempt(google.protobuf.message.Message):
     WAITED_FIELD_NUMBER: builtins.int
     NEXT_RUN_AT_FIELD_NUMBER: builtins.int
     attempt: builtins.int
+    """earlier failures and crashes, plus one"""
+
     fence: builtins.int
     worker: typing.Text
     @property
@@ -762,6 +764,8 @@ class TaskError(google.protobuf.message.Message):
     """truncated to 8 KiB"""
 
     type: typing.Text
+    """truncated to 256 bytes"""
+
     stack: typing.Text
     """truncated to 8 KiB"""
 
@@ -775,7 +779,7 @@ class TaskError(google.protobuf.message.Message):
 global___TaskError = TaskError
 
 class Error(google.protobuf.message.Message):
-    """Error describes a refused request, in the results for single items of a batch and in the details of a gRPC status."""
+    """Error says why a request was refused, in the results for single items of a batch and in the details of a gRPC status."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     CODE_FIELD_NUMBER: builtins.int
     MESSAGE_FIELD_NUMBER: builtins.int
@@ -788,20 +792,27 @@ class Error(google.protobuf.message.Message):
     """stable: invalid_argument, not_found, conflict, stale_claim, ..."""
 
     message: typing.Text
+    """for people"""
+
     reason: typing.Text
-    """for stale_claim: expired, reclaimed, cancelled, completed; for unavailable: node_not_ready, another node may answer"""
+    """For stale_claim: expired, reclaimed, cancelled or completed; for unavailable: node_not_ready, if the node has no contact with its
+    cluster, so another node may answer; for queue_full, rate_limited and invalid_argument: the quota of the namespace that caused the
+    refusal, if one did.
+    """
 
     field: typing.Text
-    """for invalid_argument: the invalid field"""
+    """for invalid_argument and others: the field"""
 
     holder: typing.Text
     """for stale_claim with reclaimed: the worker that holds the task now"""
 
     state: global___State.ValueType
-    """for wrong_state: the task's state"""
+    """for wrong_state and stale_claim: the task's state"""
 
     @property
-    def retry_after(self) -> google.protobuf.duration_pb2.Duration: ...
+    def retry_after(self) -> google.protobuf.duration_pb2.Duration:
+        """when a retry may succeed"""
+        pass
     def __init__(self,
         *,
         code: typing.Text = ...,

@@ -89,6 +89,7 @@ global___FailOutcome = FailOutcome
 
 
 class QueueShare(google.protobuf.message.Message):
+    """QueueShare is a queue that a worker takes tasks from."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     QUEUE_FIELD_NUMBER: builtins.int
     WEIGHT_FIELD_NUMBER: builtins.int
@@ -105,6 +106,7 @@ class QueueShare(google.protobuf.message.Message):
 global___QueueShare = QueueShare
 
 class ClaimRequest(google.protobuf.message.Message):
+    """ClaimRequest says which tasks to claim, how many, and for how long."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     QUEUES_FIELD_NUMBER: builtins.int
     ORDER_FIELD_NUMBER: builtins.int
@@ -121,6 +123,8 @@ class ClaimRequest(google.protobuf.message.Message):
         """at least one, at most 100"""
         pass
     order: global___Order.ValueType
+    """strict needs queues without weights"""
+
     @property
     def types(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
         """only these; none: all; at most 1,000"""
@@ -137,7 +141,7 @@ class ClaimRequest(google.protobuf.message.Message):
         pass
     @property
     def wait(self) -> google.protobuf.duration_pb2.Duration:
-        """at most 60s"""
+        """how long to wait for the first task: at most 60s"""
         pass
     worker: typing.Text
     """name of the worker: host/pid, at most 256 bytes"""
@@ -167,6 +171,7 @@ class ClaimRequest(google.protobuf.message.Message):
 global___ClaimRequest = ClaimRequest
 
 class ClaimResponse(google.protobuf.message.Message):
+    """ClaimResponse has the claimed tasks; none if none became available in time."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TASKS_FIELD_NUMBER: builtins.int
     QUIET_FIELD_NUMBER: builtins.int
@@ -249,6 +254,8 @@ class ClaimedTask(google.protobuf.message.Message):
     @property
     def headers(self) -> google.protobuf.internal.containers.ScalarMap[typing.Text, typing.Text]: ...
     checkpoint: builtins.bytes
+    """of an earlier attempt"""
+
     @property
     def created_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
     @property
@@ -294,6 +301,7 @@ class ClaimedTask(google.protobuf.message.Message):
 global___ClaimedTask = ClaimedTask
 
 class AckRequest(google.protobuf.message.Message):
+    """AckRequest says that a task has succeeded."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TASK_ID_FIELD_NUMBER: builtins.int
     CLAIM_TOKEN_FIELD_NUMBER: builtins.int
@@ -301,10 +309,14 @@ class AckRequest(google.protobuf.message.Message):
     CONTENT_TYPE_FIELD_NUMBER: builtins.int
     task_id: typing.Text
     claim_token: typing.Text
+    """of the claim"""
+
     result: builtins.bytes
     """at most 1 MiB"""
 
     content_type: typing.Text
+    """of the result; default application/json"""
+
     def __init__(self,
         *,
         task_id: typing.Text = ...,
@@ -316,6 +328,7 @@ class AckRequest(google.protobuf.message.Message):
 global___AckRequest = AckRequest
 
 class AckResponse(google.protobuf.message.Message):
+    """AckResponse is the state of a task after its attempt has ended."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TASK_ID_FIELD_NUMBER: builtins.int
     STATUS_FIELD_NUMBER: builtins.int
@@ -333,6 +346,7 @@ class AckResponse(google.protobuf.message.Message):
 global___AckResponse = AckResponse
 
 class FailRequest(google.protobuf.message.Message):
+    """FailRequest says that an attempt has failed."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TASK_ID_FIELD_NUMBER: builtins.int
     CLAIM_TOKEN_FIELD_NUMBER: builtins.int
@@ -341,6 +355,8 @@ class FailRequest(google.protobuf.message.Message):
     RETRY_IN_FIELD_NUMBER: builtins.int
     task_id: typing.Text
     claim_token: typing.Text
+    """of the claim"""
+
     @property
     def error(self) -> pawl.v1.task_pb2.TaskError: ...
     outcome: global___FailOutcome.ValueType
@@ -361,6 +377,7 @@ class FailRequest(google.protobuf.message.Message):
 global___FailRequest = FailRequest
 
 class FailResponse(google.protobuf.message.Message):
+    """FailResponse is the state of a task after its attempt has ended."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TASK_ID_FIELD_NUMBER: builtins.int
     STATUS_FIELD_NUMBER: builtins.int
@@ -370,7 +387,9 @@ class FailResponse(google.protobuf.message.Message):
     status: pawl.v1.task_pb2.Status.ValueType
     state: pawl.v1.task_pb2.State.ValueType
     @property
-    def next_run_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
+    def next_run_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """set if the task waits for another attempt"""
+        pass
     def __init__(self,
         *,
         task_id: typing.Text = ...,
@@ -383,6 +402,7 @@ class FailResponse(google.protobuf.message.Message):
 global___FailResponse = FailResponse
 
 class ExtendRequest(google.protobuf.message.Message):
+    """ExtendRequest says how long the lease should last from now, and how far the handler has got."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TASK_ID_FIELD_NUMBER: builtins.int
     CLAIM_TOKEN_FIELD_NUMBER: builtins.int
@@ -391,6 +411,8 @@ class ExtendRequest(google.protobuf.message.Message):
     CHECKPOINT_FIELD_NUMBER: builtins.int
     task_id: typing.Text
     claim_token: typing.Text
+    """of the claim"""
+
     @property
     def lease(self) -> google.protobuf.duration_pb2.Duration:
         """from now; default: the claim's"""
@@ -414,6 +436,7 @@ class ExtendRequest(google.protobuf.message.Message):
 global___ExtendRequest = ExtendRequest
 
 class ExtendResponse(google.protobuf.message.Message):
+    """ExtendResponse says when the lease ends."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TASK_ID_FIELD_NUMBER: builtins.int
     LEASE_EXPIRES_AT_FIELD_NUMBER: builtins.int
@@ -430,12 +453,15 @@ class ExtendResponse(google.protobuf.message.Message):
 global___ExtendResponse = ExtendResponse
 
 class ReleaseRequest(google.protobuf.message.Message):
+    """ReleaseRequest says when the task should be ready again."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TASK_ID_FIELD_NUMBER: builtins.int
     CLAIM_TOKEN_FIELD_NUMBER: builtins.int
     DELAY_FIELD_NUMBER: builtins.int
     task_id: typing.Text
     claim_token: typing.Text
+    """of the claim"""
+
     @property
     def delay(self) -> google.protobuf.duration_pb2.Duration:
         """if set, a snooze"""
@@ -451,6 +477,7 @@ class ReleaseRequest(google.protobuf.message.Message):
 global___ReleaseRequest = ReleaseRequest
 
 class ReleaseResponse(google.protobuf.message.Message):
+    """ReleaseResponse is the state of a task after its attempt has ended."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     TASK_ID_FIELD_NUMBER: builtins.int
     STATUS_FIELD_NUMBER: builtins.int
@@ -460,7 +487,9 @@ class ReleaseResponse(google.protobuf.message.Message):
     status: pawl.v1.task_pb2.Status.ValueType
     state: pawl.v1.task_pb2.State.ValueType
     @property
-    def next_run_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
+    def next_run_at(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """set if the task waits for another attempt"""
+        pass
     def __init__(self,
         *,
         task_id: typing.Text = ...,

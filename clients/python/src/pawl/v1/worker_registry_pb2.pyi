@@ -63,6 +63,7 @@ class ListWorkersRequest(google.protobuf.message.Message):
 global___ListWorkersRequest = ListWorkersRequest
 
 class ListWorkersResponse(google.protobuf.message.Message):
+    """ListWorkersResponse is a page of workers, by name."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     ITEMS_FIELD_NUMBER: builtins.int
     NEXT_CURSOR_FIELD_NUMBER: builtins.int
@@ -112,12 +113,15 @@ class GetWorkerResponse(google.protobuf.message.Message):
 global___GetWorkerResponse = GetWorkerResponse
 
 class QuietWorkerRequest(google.protobuf.message.Message):
+    """QuietWorkerRequest says for how long a worker should take no tasks, and why."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     WORKER_ID_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     FOR_FIELD_NUMBER: builtins.int
     worker_id: typing.Text
     reason: typing.Text
+    """for the audit log"""
+
     def __init__(self,
         *,
         worker_id: typing.Text = ...,
@@ -141,11 +145,14 @@ class QuietWorkerResponse(google.protobuf.message.Message):
 global___QuietWorkerResponse = QuietWorkerResponse
 
 class ResumeWorkerRequest(google.protobuf.message.Message):
+    """ResumeWorkerRequest is the reason, for the audit log."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     WORKER_ID_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
     worker_id: typing.Text
     reason: typing.Text
+    """for the audit log"""
+
     def __init__(self,
         *,
         worker_id: typing.Text = ...,

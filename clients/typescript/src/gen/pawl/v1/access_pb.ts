@@ -64,7 +64,7 @@ export type WhoAmIResponse = Message<"pawl.v1.WhoAmIResponse"> & {
   namespace: string;
 
   /**
-   * the token is valid in all namespaces
+   * the token is valid in all namespaces, and each call selects one
    *
    * @generated from field: bool all_namespaces = 5;
    */
@@ -236,6 +236,8 @@ export const ListTokensRequestSchema: GenMessage<ListTokensRequest> = /*@__PURE_
   messageDesc(file_pawl_v1_access, 3);
 
 /**
+ * ListTokensResponse is a page of tokens, by name.
+ *
  * @generated from message pawl.v1.ListTokensResponse
  */
 export type ListTokensResponse = Message<"pawl.v1.ListTokensResponse"> & {
@@ -472,6 +474,8 @@ export const RotateTokenRequestSchema: GenMessage<RotateTokenRequest> = /*@__PUR
   messageDesc(file_pawl_v1_access, 9);
 
 /**
+ * RotateTokenResponse is a token with its new secret, which is shown this once only.
+ *
  * @generated from message pawl.v1.RotateTokenResponse
  */
 export type RotateTokenResponse = Message<"pawl.v1.RotateTokenResponse"> & {
@@ -534,6 +538,8 @@ export const RevokeTokenRequestSchema: GenMessage<RevokeTokenRequest> = /*@__PUR
   messageDesc(file_pawl_v1_access, 11);
 
 /**
+ * RevokeTokenResponse says which nodes have not confirmed the change yet.
+ *
  * @generated from message pawl.v1.RevokeTokenResponse
  */
 export type RevokeTokenResponse = Message<"pawl.v1.RevokeTokenResponse"> & {
@@ -603,7 +609,7 @@ export const NamespaceSchema: GenMessage<Namespace> = /*@__PURE__*/
   messageDesc(file_pawl_v1_access, 13);
 
 /**
- * Quotas limit what a namespace may use; 0: no limit. Requests beyond a quota are refused, tasks with queue_full or rate_limited.
+ * Quotas are what a namespace may use; 0: no limit. Requests beyond a quota are refused, tasks with queue_full or rate_limited.
  *
  * @generated from message pawl.v1.Quotas
  */
@@ -735,6 +741,8 @@ export const GetNamespaceResponseSchema: GenMessage<GetNamespaceResponse> = /*@_
   messageDesc(file_pawl_v1_access, 17);
 
 /**
+ * SetQuotasRequest says which quotas to change: those that are set. 0 is no limit.
+ *
  * @generated from message pawl.v1.SetQuotasRequest
  */
 export type SetQuotasRequest = Message<"pawl.v1.SetQuotasRequest"> & {
@@ -766,6 +774,8 @@ export const SetQuotasRequestSchema: GenMessage<SetQuotasRequest> = /*@__PURE__*
   messageDesc(file_pawl_v1_access, 18);
 
 /**
+ * SetQuotasResponse is a namespace after its quotas were changed.
+ *
  * @generated from message pawl.v1.SetQuotasResponse
  */
 export type SetQuotasResponse = Message<"pawl.v1.SetQuotasResponse"> & {
@@ -914,6 +924,8 @@ export const ListNamespacesRequestSchema: GenMessage<ListNamespacesRequest> = /*
   messageDesc(file_pawl_v1_access, 23);
 
 /**
+ * ListNamespacesResponse is a page of namespaces, by name.
+ *
  * @generated from message pawl.v1.ListNamespacesResponse
  */
 export type ListNamespacesResponse = Message<"pawl.v1.ListNamespacesResponse"> & {
@@ -940,6 +952,8 @@ export const ListNamespacesResponseSchema: GenMessage<ListNamespacesResponse> = 
   messageDesc(file_pawl_v1_access, 24);
 
 /**
+ * AddNamespaceRequest describes a namespace to create.
+ *
  * @generated from message pawl.v1.AddNamespaceRequest
  */
 export type AddNamespaceRequest = Message<"pawl.v1.AddNamespaceRequest"> & {
@@ -966,6 +980,8 @@ export const AddNamespaceRequestSchema: GenMessage<AddNamespaceRequest> = /*@__P
   messageDesc(file_pawl_v1_access, 25);
 
 /**
+ * AddNamespaceResponse says which nodes have not confirmed the change yet.
+ *
  * @generated from message pawl.v1.AddNamespaceResponse
  */
 export type AddNamespaceResponse = Message<"pawl.v1.AddNamespaceResponse"> & {
@@ -1002,6 +1018,8 @@ export const RemoveNamespaceRequestSchema: GenMessage<RemoveNamespaceRequest> = 
   messageDesc(file_pawl_v1_access, 27);
 
 /**
+ * RemoveNamespaceResponse says which nodes have not confirmed the change yet.
+ *
  * @generated from message pawl.v1.RemoveNamespaceResponse
  */
 export type RemoveNamespaceResponse = Message<"pawl.v1.RemoveNamespaceResponse"> & {
@@ -1050,6 +1068,8 @@ export const AccessService: GenService<{
     output: typeof ListTokensResponseSchema;
   },
   /**
+   * GetToken returns a token.
+   *
    * @generated from rpc pawl.v1.AccessService.GetToken
    */
   getToken: {
@@ -1098,7 +1118,7 @@ export const AccessService: GenService<{
     output: typeof ListNamespacesResponseSchema;
   },
   /**
-   * GetNamespace returns one of those.
+   * GetNamespace returns a namespace that the caller may use.
    *
    * @generated from rpc pawl.v1.AccessService.GetNamespace
    */
@@ -1138,7 +1158,7 @@ export const AccessService: GenService<{
     output: typeof GetLimitsResponseSchema;
   },
   /**
-   * RemoveNamespace removes a namespace that has no queues, schedules or tokens, and what is kept of its ended tasks.
+   * RemoveNamespace removes a namespace that has no queues, schedules, tokens or webhooks, and what is kept of its ended tasks.
    *
    * @generated from rpc pawl.v1.AccessService.RemoveNamespace
    */

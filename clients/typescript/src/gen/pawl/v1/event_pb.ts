@@ -24,6 +24,8 @@ export const file_pawl_v1_event: GenFile = /*@__PURE__*/
  */
 export type WatchEventsRequest = Message<"pawl.v1.WatchEventsRequest"> & {
   /**
+   * only of this queue
+   *
    * @generated from field: optional string queue = 1;
    */
   queue?: string | undefined;
@@ -36,6 +38,8 @@ export type WatchEventsRequest = Message<"pawl.v1.WatchEventsRequest"> & {
   type?: string | undefined;
 
   /**
+   * only of this task
+   *
    * @generated from field: optional string task_id = 3;
    */
   taskId?: string | undefined;
@@ -48,8 +52,8 @@ export type WatchEventsRequest = Message<"pawl.v1.WatchEventsRequest"> & {
   kinds: string[];
 
   /**
-   * Of the last event or frame that was seen on an earlier stream; empty: start from now. A server keeps events for minutes, and not across a
-   * change of leader: if they are gone, the stream starts with a reset.
+   * Of the last event or frame that was seen on an earlier stream; empty: start from now. A server keeps events for minutes, and not across
+   * a change of leader: if they are gone, the stream starts with a reset.
    *
    * @generated from field: string cursor = 5;
    */

@@ -95,9 +95,9 @@ export const ExplainTaskResponseSchema: GenMessage<ExplainTaskResponse> = /*@__P
  */
 export type Reason = Message<"pawl.v1.Reason"> & {
   /**
-   * One of no_leader, running, ended, on_its_way, not_due, unique, key_order, queue_paused, type_paused, breaker_open, key_paused, queue_max_running,
-   * namespace_max_running, queue_rate, key_max_running, key_rate, draining, no_worker, no_worker_for_type, workers_unknown, higher_priority,
-   * other_keys, older_tasks, workers_busy, next; newer versions may add to them.
+   * One of no_leader, running, ended, on_its_way, not_due, unique, key_order, queue_paused, type_paused, breaker_open, key_paused,
+   * queue_max_running, namespace_max_running, queue_rate, key_max_running, key_rate, draining, no_worker, no_worker_for_type,
+   * workers_unknown, higher_priority, other_keys, older_tasks, workers_busy, next; newer versions may add to them.
    *
    * @generated from field: string code = 1;
    */
@@ -223,6 +223,8 @@ export const ReasonSchema: GenMessage<Reason> = /*@__PURE__*/
  */
 export type Reason_Rate = Message<"pawl.v1.Reason.Rate"> & {
   /**
+   * tokens per period
+   *
    * @generated from field: int32 limit = 1;
    */
   limit: number;
@@ -334,9 +336,9 @@ export type ExplainQueueResponse = Message<"pawl.v1.ExplainQueueResponse"> & {
   waiting: bigint;
 
   /**
-   * Why ready tasks wait; count says how many tasks. A task that waits for several reasons is counted in each of them, but of the reasons that
-   * concern its key only in the first. There is one reason per code for keys, and one per type for types (at most 100 for breakers); in a spread
-   * queue, one per shard.
+   * Why ready tasks wait; count says how many tasks. A task that waits for several reasons is counted in each of them, but of the reasons
+   * that concern its key only in the first. There is one reason per code for keys, and one per type for types (at most 100 for breakers);
+   * in a spread queue, one per shard.
    *
    * @generated from field: repeated pawl.v1.Reason reasons = 6;
    */

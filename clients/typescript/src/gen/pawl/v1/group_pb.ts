@@ -156,6 +156,8 @@ export const GroupSchema: GenMessage<Group> = /*@__PURE__*/
   messageDesc(file_pawl_v1_group, 1);
 
 /**
+ * CreateGroupRequest describes a group to create.
+ *
  * @generated from message pawl.v1.CreateGroupRequest
  */
 export type CreateGroupRequest = Message<"pawl.v1.CreateGroupRequest"> & {
@@ -167,7 +169,7 @@ export type CreateGroupRequest = Message<"pawl.v1.CreateGroupRequest"> & {
   name: string;
 
   /**
-   * at most 1,000, and 8 MiB
+   * required unless open; at most 1,000, and 8 MiB
    *
    * @generated from field: repeated pawl.v1.TaskSpec tasks = 2;
    */
@@ -224,6 +226,8 @@ export const CreateGroupRequestSchema: GenMessage<CreateGroupRequest> = /*@__PUR
   messageDesc(file_pawl_v1_group, 2);
 
 /**
+ * CreateGroupResponse is the created group, with the result for each member.
+ *
  * @generated from message pawl.v1.CreateGroupResponse
  */
 export type CreateGroupResponse = Message<"pawl.v1.CreateGroupResponse"> & {
@@ -255,6 +259,8 @@ export const CreateGroupResponseSchema: GenMessage<CreateGroupResponse> = /*@__P
   messageDesc(file_pawl_v1_group, 3);
 
 /**
+ * AddGroupTasksRequest has the tasks to add.
+ *
  * @generated from message pawl.v1.AddGroupTasksRequest
  */
 export type AddGroupTasksRequest = Message<"pawl.v1.AddGroupTasksRequest"> & {
@@ -279,6 +285,8 @@ export const AddGroupTasksRequestSchema: GenMessage<AddGroupTasksRequest> = /*@_
   messageDesc(file_pawl_v1_group, 4);
 
 /**
+ * AddGroupTasksResponse has a result for each task.
+ *
  * @generated from message pawl.v1.AddGroupTasksResponse
  */
 export type AddGroupTasksResponse = Message<"pawl.v1.AddGroupTasksResponse"> & {
@@ -358,6 +366,8 @@ export const ListGroupsRequestSchema: GenMessage<ListGroupsRequest> = /*@__PURE_
   messageDesc(file_pawl_v1_group, 8);
 
 /**
+ * ListGroupsResponse is a page of groups, newest first by the time in their ids.
+ *
  * @generated from message pawl.v1.ListGroupsResponse
  */
 export type ListGroupsResponse = Message<"pawl.v1.ListGroupsResponse"> & {
@@ -420,6 +430,8 @@ export const ListGroupMembersRequestSchema: GenMessage<ListGroupMembersRequest> 
   messageDesc(file_pawl_v1_group, 10);
 
 /**
+ * ListGroupMembersResponse is a page of members of a group.
+ *
  * @generated from message pawl.v1.ListGroupMembersResponse
  */
 export type ListGroupMembersResponse = Message<"pawl.v1.ListGroupMembersResponse"> & {
@@ -542,6 +554,8 @@ export const CloseGroupResponseSchema: GenMessage<CloseGroupResponse> = /*@__PUR
   messageDesc(file_pawl_v1_group, 14);
 
 /**
+ * CancelGroupRequest is the reason, for the audit log.
+ *
  * @generated from message pawl.v1.CancelGroupRequest
  */
 export type CancelGroupRequest = Message<"pawl.v1.CancelGroupRequest"> & {
@@ -551,6 +565,8 @@ export type CancelGroupRequest = Message<"pawl.v1.CancelGroupRequest"> & {
   groupId: string;
 
   /**
+   * for the audit log
+   *
    * @generated from field: string reason = 2;
    */
   reason: string;
@@ -647,6 +663,8 @@ export const GroupService: GenService<{
     output: typeof AddGroupTasksResponseSchema;
   },
   /**
+   * GetGroup returns a group.
+   *
    * @generated from rpc pawl.v1.GroupService.GetGroup
    */
   getGroup: {
@@ -655,7 +673,8 @@ export const GroupService: GenService<{
     output: typeof GetGroupResponseSchema;
   },
   /**
-   * ListGroups returns a page of groups, newest first by the time in their ids. If a group has a request_id, its id takes the time from there.
+   * ListGroups returns a page of groups, newest first by the time in their ids. If a group has a request_id, its id takes the time from
+   * there.
    *
    * @generated from rpc pawl.v1.GroupService.ListGroups
    */

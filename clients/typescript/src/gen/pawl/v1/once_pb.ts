@@ -15,6 +15,8 @@ export const file_pawl_v1_once: GenFile = /*@__PURE__*/
   fileDesc("ChJwYXdsL3YxL29uY2UucHJvdG8SB3Bhd2wudjEiRQoQQmVnaW5PbmNlUmVxdWVzdBIPCgd0YXNrX2lkGAEgASgJEhMKC2NsYWltX3Rva2VuGAIgASgJEgsKA2tleRgDIAEoCSLLAQoRQmVnaW5PbmNlUmVzcG9uc2USIQoFc3RhdGUYASABKA4yEi5wYXdsLnYxLk9uY2VTdGF0ZRIOCgZyZXN1bHQYAiABKAwSLgoKa2VwdF91bnRpbBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASIwoGaG9sZGVyGAQgASgLMhMucGF3bC52MS5PbmNlSG9sZGVyEi4KC3JldHJ5X2FmdGVyGAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIjwKCk9uY2VIb2xkZXISDwoHdGFza19pZBgBIAEoCRIOCgZ3b3JrZXIYAiABKAkSDQoFZmVuY2UYAyABKAMifgoRRmluaXNoT25jZVJlcXVlc3QSDwoHdGFza19pZBgBIAEoCRITCgtjbGFpbV90b2tlbhgCIAEoCRILCgNrZXkYAyABKAkSDgoGcmVzdWx0GAQgASgMEiYKA3R0bBgFIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiJEChJGaW5pc2hPbmNlUmVzcG9uc2USLgoKa2VwdF91bnRpbBgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiRwoSQWJhbmRvbk9uY2VSZXF1ZXN0Eg8KB3Rhc2tfaWQYASABKAkSEwoLY2xhaW1fdG9rZW4YAiABKAkSCwoDa2V5GAMgASgJIjgKE0FiYW5kb25PbmNlUmVzcG9uc2USIQoFc3RhdGUYASABKA4yEi5wYXdsLnYxLk9uY2VTdGF0ZSp6CglPbmNlU3RhdGUSGgoWT05DRV9TVEFURV9VTlNQRUNJRklFRBAAEhIKDk9OQ0VfU1RBVEVfUlVOEAESEwoPT05DRV9TVEFURV9ET05FEAISEwoPT05DRV9TVEFURV9IRUxEEAMSEwoPT05DRV9TVEFURV9GUkVFEARCKlooZ2l0aHViLmNvbS9wYXdscS9wYXdsL2FwaS9wYXdsL3YxO3Bhd2x2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
+ * BeginOnceRequest names a once key, and the claim that asks for it.
+ *
  * @generated from message pawl.v1.BeginOnceRequest
  */
 export type BeginOnceRequest = Message<"pawl.v1.BeginOnceRequest"> & {
@@ -24,6 +26,8 @@ export type BeginOnceRequest = Message<"pawl.v1.BeginOnceRequest"> & {
   taskId: string;
 
   /**
+   * of the claim
+   *
    * @generated from field: string claim_token = 2;
    */
   claimToken: string;
@@ -44,6 +48,8 @@ export const BeginOnceRequestSchema: GenMessage<BeginOnceRequest> = /*@__PURE__*
   messageDesc(file_pawl_v1_once, 0);
 
 /**
+ * BeginOnceResponse is the state of a once key, with the result if it is done or the holder if it is held.
+ *
  * @generated from message pawl.v1.BeginOnceResponse
  */
 export type BeginOnceResponse = Message<"pawl.v1.BeginOnceResponse"> & {
@@ -74,7 +80,7 @@ export type BeginOnceResponse = Message<"pawl.v1.BeginOnceResponse"> & {
   holder?: OnceHolder | undefined;
 
   /**
-   * if held
+   * if held: when to begin again
    *
    * @generated from field: google.protobuf.Duration retry_after = 5;
    */
@@ -118,6 +124,8 @@ export const OnceHolderSchema: GenMessage<OnceHolder> = /*@__PURE__*/
   messageDesc(file_pawl_v1_once, 2);
 
 /**
+ * FinishOnceRequest says that the effect of a once key has happened.
+ *
  * @generated from message pawl.v1.FinishOnceRequest
  */
 export type FinishOnceRequest = Message<"pawl.v1.FinishOnceRequest"> & {
@@ -127,11 +135,15 @@ export type FinishOnceRequest = Message<"pawl.v1.FinishOnceRequest"> & {
   taskId: string;
 
   /**
+   * of the claim
+   *
    * @generated from field: string claim_token = 2;
    */
   claimToken: string;
 
   /**
+   * identifies one effect among the tasks of a queue
+   *
    * @generated from field: string key = 3;
    */
   key: string;
@@ -159,6 +171,8 @@ export const FinishOnceRequestSchema: GenMessage<FinishOnceRequest> = /*@__PURE_
   messageDesc(file_pawl_v1_once, 3);
 
 /**
+ * FinishOnceResponse says that the effect is recorded.
+ *
  * @generated from message pawl.v1.FinishOnceResponse
  */
 export type FinishOnceResponse = Message<"pawl.v1.FinishOnceResponse"> & {
@@ -176,6 +190,8 @@ export const FinishOnceResponseSchema: GenMessage<FinishOnceResponse> = /*@__PUR
   messageDesc(file_pawl_v1_once, 4);
 
 /**
+ * AbandonOnceRequest names a once key, and the claim that holds it.
+ *
  * @generated from message pawl.v1.AbandonOnceRequest
  */
 export type AbandonOnceRequest = Message<"pawl.v1.AbandonOnceRequest"> & {
@@ -185,11 +201,15 @@ export type AbandonOnceRequest = Message<"pawl.v1.AbandonOnceRequest"> & {
   taskId: string;
 
   /**
+   * of the claim
+   *
    * @generated from field: string claim_token = 2;
    */
   claimToken: string;
 
   /**
+   * identifies one effect among the tasks of a queue
+   *
    * @generated from field: string key = 3;
    */
   key: string;
@@ -203,6 +223,8 @@ export const AbandonOnceRequestSchema: GenMessage<AbandonOnceRequest> = /*@__PUR
   messageDesc(file_pawl_v1_once, 5);
 
 /**
+ * AbandonOnceResponse says that the key is free again.
+ *
  * @generated from message pawl.v1.AbandonOnceResponse
  */
 export type AbandonOnceResponse = Message<"pawl.v1.AbandonOnceResponse"> & {

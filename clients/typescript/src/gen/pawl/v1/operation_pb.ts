@@ -38,14 +38,14 @@ export type OperationSpec = Message<"pawl.v1.OperationSpec"> & {
   filter?: Filter | undefined;
 
   /**
-   * ACTION_MOVE only
+   * for move only
    *
    * @generated from field: optional string to_queue = 3;
    */
   toQueue?: string | undefined;
 
   /**
-   * ACTION_SET_PRIORITY only
+   * for set_priority only
    *
    * @generated from field: pawl.v1.Priority priority = 4;
    */
@@ -221,6 +221,8 @@ export type Operation = Message<"pawl.v1.Operation"> & {
   skipped: bigint;
 
   /**
+   * how many, by reason: changed, unique_key_taken, moved, unchanged, queue_gone, in_workflow
+   *
    * @generated from field: repeated pawl.v1.SkippedTasks skipped_reasons = 17;
    */
   skippedReasons: SkippedTasks[];
@@ -362,6 +364,8 @@ export const FailedTaskSchema: GenMessage<FailedTask> = /*@__PURE__*/
   messageDesc(file_pawl_v1_operation, 6);
 
 /**
+ * StartOperationRequest describes an operation on all tasks that match a filter.
+ *
  * @generated from message pawl.v1.StartOperationRequest
  */
 export type StartOperationRequest = Message<"pawl.v1.StartOperationRequest"> & {
@@ -371,6 +375,8 @@ export type StartOperationRequest = Message<"pawl.v1.StartOperationRequest"> & {
   spec?: OperationSpec | undefined;
 
   /**
+   * only counts the tasks, and returns some of them
+   *
    * @generated from field: bool dry_run = 2;
    */
   dryRun: boolean;
@@ -514,6 +520,8 @@ export type ListOperationsRequest = Message<"pawl.v1.ListOperationsRequest"> & {
   limit: number;
 
   /**
+   * next_cursor of the previous page
+   *
    * @generated from field: string cursor = 2;
    */
   cursor: string;
@@ -527,6 +535,8 @@ export const ListOperationsRequestSchema: GenMessage<ListOperationsRequest> = /*
   messageDesc(file_pawl_v1_operation, 12);
 
 /**
+ * ListOperationsResponse is a page of operations, newest first.
+ *
  * @generated from message pawl.v1.ListOperationsResponse
  */
 export type ListOperationsResponse = Message<"pawl.v1.ListOperationsResponse"> & {
@@ -536,6 +546,8 @@ export type ListOperationsResponse = Message<"pawl.v1.ListOperationsResponse"> &
   items: Operation[];
 
   /**
+   * "" on the last page
+   *
    * @generated from field: string next_cursor = 2;
    */
   nextCursor: string;
@@ -549,6 +561,8 @@ export const ListOperationsResponseSchema: GenMessage<ListOperationsResponse> = 
   messageDesc(file_pawl_v1_operation, 13);
 
 /**
+ * PauseOperationRequest is the reason, for the audit log.
+ *
  * @generated from message pawl.v1.PauseOperationRequest
  */
 export type PauseOperationRequest = Message<"pawl.v1.PauseOperationRequest"> & {
@@ -558,6 +572,8 @@ export type PauseOperationRequest = Message<"pawl.v1.PauseOperationRequest"> & {
   operationId: string;
 
   /**
+   * for the audit log
+   *
    * @generated from field: string reason = 2;
    */
   reason: string;
@@ -588,6 +604,8 @@ export const PauseOperationResponseSchema: GenMessage<PauseOperationResponse> = 
   messageDesc(file_pawl_v1_operation, 15);
 
 /**
+ * ResumeOperationRequest is the reason, for the audit log.
+ *
  * @generated from message pawl.v1.ResumeOperationRequest
  */
 export type ResumeOperationRequest = Message<"pawl.v1.ResumeOperationRequest"> & {
@@ -597,6 +615,8 @@ export type ResumeOperationRequest = Message<"pawl.v1.ResumeOperationRequest"> &
   operationId: string;
 
   /**
+   * for the audit log
+   *
    * @generated from field: string reason = 2;
    */
   reason: string;
@@ -627,6 +647,8 @@ export const ResumeOperationResponseSchema: GenMessage<ResumeOperationResponse> 
   messageDesc(file_pawl_v1_operation, 17);
 
 /**
+ * AbortOperationRequest is the reason, for the audit log.
+ *
  * @generated from message pawl.v1.AbortOperationRequest
  */
 export type AbortOperationRequest = Message<"pawl.v1.AbortOperationRequest"> & {
@@ -636,6 +658,8 @@ export type AbortOperationRequest = Message<"pawl.v1.AbortOperationRequest"> & {
   operationId: string;
 
   /**
+   * for the audit log
+   *
    * @generated from field: string reason = 2;
    */
   reason: string;
@@ -776,7 +800,8 @@ export const OperationStateSchema: GenEnum<OperationState> = /*@__PURE__*/
  */
 export const OperationService: GenService<{
   /**
-   * StartOperation starts an operation. With dry_run it only returns which tasks the operation would affect.
+   * StartOperation starts an operation, which applies one action to many tasks in the background. With dry_run it only returns which tasks
+   * the operation would affect.
    *
    * @generated from rpc pawl.v1.OperationService.StartOperation
    */
@@ -786,6 +811,8 @@ export const OperationService: GenService<{
     output: typeof StartOperationResponseSchema;
   },
   /**
+   * GetOperation returns an operation. With wait, it waits that long for the operation to stop running.
+   *
    * @generated from rpc pawl.v1.OperationService.GetOperation
    */
   getOperation: {
@@ -814,6 +841,8 @@ export const OperationService: GenService<{
     output: typeof PauseOperationResponseSchema;
   },
   /**
+   * ResumeOperation resumes an operation where it stopped.
+   *
    * @generated from rpc pawl.v1.OperationService.ResumeOperation
    */
   resumeOperation: {

@@ -32,7 +32,7 @@ export const file_pawl_v1_operator: GenFile = /*@__PURE__*/
  */
 export type QueueSettings = Message<"pawl.v1.QueueSettings"> & {
   /**
-   * absent: strict order of priorities
+   * divides claims among the priorities that have tasks; absent: strict order of priorities
    *
    * @generated from field: pawl.v1.PriorityWeights weights = 1;
    */
@@ -423,8 +423,8 @@ export type Queue = Message<"pawl.v1.Queue"> & {
   pausedBy: string;
 
   /**
-   * In the last minute; absent: not reported. Recent activity, from here to the series, is set by calls that read queues but not by those that
-   * change one.
+   * In the last minute; absent: not reported. Recent activity, from here to the series, is set by calls that read queues but not by those
+   * that change one.
    *
    * @generated from field: pawl.v1.QueueRates rates = 23;
    */
@@ -617,6 +617,8 @@ export type ListQueuesRequest = Message<"pawl.v1.ListQueuesRequest"> & {
   limit: number;
 
   /**
+   * next_cursor of the previous page
+   *
    * @generated from field: string cursor = 2;
    */
   cursor: string;
@@ -654,6 +656,8 @@ export const ListQueuesRequestSchema: GenMessage<ListQueuesRequest> = /*@__PURE_
   messageDesc(file_pawl_v1_operator, 10);
 
 /**
+ * ListQueuesResponse is a page of queues, by name unless requested otherwise.
+ *
  * @generated from message pawl.v1.ListQueuesResponse
  */
 export type ListQueuesResponse = Message<"pawl.v1.ListQueuesResponse"> & {
@@ -663,6 +667,8 @@ export type ListQueuesResponse = Message<"pawl.v1.ListQueuesResponse"> & {
   items: Queue[];
 
   /**
+   * "" on the last page
+   *
    * @generated from field: string next_cursor = 2;
    */
   nextCursor: string;
@@ -717,6 +723,8 @@ export const GetQueueResponseSchema: GenMessage<GetQueueResponse> = /*@__PURE__*
   messageDesc(file_pawl_v1_operator, 13);
 
 /**
+ * PutQueueRequest has the settings for a queue. Absent fields take their defaults.
+ *
  * @generated from message pawl.v1.PutQueueRequest
  */
 export type PutQueueRequest = Message<"pawl.v1.PutQueueRequest"> & {
@@ -726,12 +734,14 @@ export type PutQueueRequest = Message<"pawl.v1.PutQueueRequest"> & {
   queue: string;
 
   /**
+   * fields that are not set get their defaults
+   *
    * @generated from field: pawl.v1.QueueSettings settings = 2;
    */
   settings?: QueueSettings | undefined;
 
   /**
-   * refused with conflict unless the settings still have this version
+   * refused with conflict unless the settings still have this version; 0: unless the queue does not exist
    *
    * @generated from field: optional int64 if_version = 3;
    */
@@ -793,6 +803,8 @@ export const DeleteQueueResponseSchema: GenMessage<DeleteQueueResponse> = /*@__P
   messageDesc(file_pawl_v1_operator, 17);
 
 /**
+ * PauseQueueRequest says what to pause: the whole queue, or one type or one key in it.
+ *
  * @generated from message pawl.v1.PauseQueueRequest
  */
 export type PauseQueueRequest = Message<"pawl.v1.PauseQueueRequest"> & {
@@ -802,6 +814,8 @@ export type PauseQueueRequest = Message<"pawl.v1.PauseQueueRequest"> & {
   queue: string;
 
   /**
+   * for the audit log
+   *
    * @generated from field: string reason = 2;
    */
   reason: string;
@@ -846,6 +860,8 @@ export const PauseQueueResponseSchema: GenMessage<PauseQueueResponse> = /*@__PUR
   messageDesc(file_pawl_v1_operator, 19);
 
 /**
+ * ResumeQueueRequest says which pause to end: that of the whole queue, or of one type or one key in it.
+ *
  * @generated from message pawl.v1.ResumeQueueRequest
  */
 export type ResumeQueueRequest = Message<"pawl.v1.ResumeQueueRequest"> & {
@@ -855,6 +871,8 @@ export type ResumeQueueRequest = Message<"pawl.v1.ResumeQueueRequest"> & {
   queue: string;
 
   /**
+   * for the audit log
+   *
    * @generated from field: string reason = 2;
    */
   reason: string;
@@ -899,6 +917,8 @@ export const ResumeQueueResponseSchema: GenMessage<ResumeQueueResponse> = /*@__P
   messageDesc(file_pawl_v1_operator, 21);
 
 /**
+ * CloseBreakerRequest says which circuit breaker to close.
+ *
  * @generated from message pawl.v1.CloseBreakerRequest
  */
 export type CloseBreakerRequest = Message<"pawl.v1.CloseBreakerRequest"> & {
@@ -915,6 +935,8 @@ export type CloseBreakerRequest = Message<"pawl.v1.CloseBreakerRequest"> & {
   type?: string | undefined;
 
   /**
+   * for the audit log
+   *
    * @generated from field: string reason = 3;
    */
   reason: string;
@@ -956,7 +978,7 @@ export type SpreadQueueRequest = Message<"pawl.v1.SpreadQueueRequest"> & {
   queue: string;
 
   /**
-   * first the shards that have the queue, then those with the fewest other queues
+   * how many shards: first those that have the queue, then those with the fewest other queues
    *
    * @generated from field: int32 parts = 2;
    */
@@ -970,6 +992,8 @@ export type SpreadQueueRequest = Message<"pawl.v1.SpreadQueueRequest"> & {
   shards: number[];
 
   /**
+   * for the audit log
+   *
    * @generated from field: string reason = 4;
    */
   reason: string;
@@ -1022,6 +1046,8 @@ export const SpreadQueueResponseSchema: GenMessage<SpreadQueueResponse> = /*@__P
   messageDesc(file_pawl_v1_operator, 25);
 
 /**
+ * PurgeQueueRequest is the reason, for the audit log.
+ *
  * @generated from message pawl.v1.PurgeQueueRequest
  */
 export type PurgeQueueRequest = Message<"pawl.v1.PurgeQueueRequest"> & {
@@ -1031,6 +1057,8 @@ export type PurgeQueueRequest = Message<"pawl.v1.PurgeQueueRequest"> & {
   queue: string;
 
   /**
+   * for the audit log
+   *
    * @generated from field: string reason = 2;
    */
   reason: string;
@@ -1044,6 +1072,8 @@ export const PurgeQueueRequestSchema: GenMessage<PurgeQueueRequest> = /*@__PURE_
   messageDesc(file_pawl_v1_operator, 26);
 
 /**
+ * PurgeQueueResponse says how many tasks were discarded.
+ *
  * @generated from message pawl.v1.PurgeQueueResponse
  */
 export type PurgeQueueResponse = Message<"pawl.v1.PurgeQueueResponse"> & {
@@ -1072,11 +1102,15 @@ export type ListDeadRequest = Message<"pawl.v1.ListDeadRequest"> & {
   filter?: Filter | undefined;
 
   /**
+   * default 100, at most 1,000
+   *
    * @generated from field: int32 limit = 2;
    */
   limit: number;
 
   /**
+   * next_cursor of the previous page
+   *
    * @generated from field: string cursor = 3;
    */
   cursor: string;
@@ -1090,6 +1124,8 @@ export const ListDeadRequestSchema: GenMessage<ListDeadRequest> = /*@__PURE__*/
   messageDesc(file_pawl_v1_operator, 28);
 
 /**
+ * ListDeadResponse is a page of dead letters, newest first.
+ *
  * @generated from message pawl.v1.ListDeadResponse
  */
 export type ListDeadResponse = Message<"pawl.v1.ListDeadResponse"> & {
@@ -1099,6 +1135,8 @@ export type ListDeadResponse = Message<"pawl.v1.ListDeadResponse"> & {
   items: Task[];
 
   /**
+   * "" on the last page
+   *
    * @generated from field: string next_cursor = 2;
    */
   nextCursor: string;
@@ -1137,11 +1175,15 @@ export type ListPoisonedRequest = Message<"pawl.v1.ListPoisonedRequest"> & {
   filter?: Filter | undefined;
 
   /**
+   * default 100, at most 1,000
+   *
    * @generated from field: int32 limit = 2;
    */
   limit: number;
 
   /**
+   * next_cursor of the previous page
+   *
    * @generated from field: string cursor = 3;
    */
   cursor: string;
@@ -1155,6 +1197,8 @@ export const ListPoisonedRequestSchema: GenMessage<ListPoisonedRequest> = /*@__P
   messageDesc(file_pawl_v1_operator, 30);
 
 /**
+ * ListPoisonedResponse is a page of poisoned tasks, newest first.
+ *
  * @generated from message pawl.v1.ListPoisonedResponse
  */
 export type ListPoisonedResponse = Message<"pawl.v1.ListPoisonedResponse"> & {
@@ -1164,6 +1208,8 @@ export type ListPoisonedResponse = Message<"pawl.v1.ListPoisonedResponse"> & {
   items: Task[];
 
   /**
+   * "" on the last page
+   *
    * @generated from field: string next_cursor = 2;
    */
   nextCursor: string;
@@ -1268,7 +1314,7 @@ export type DeadGroup = Message<"pawl.v1.DeadGroup"> & {
   type: string;
 
   /**
-   * with numbers and ids replaced
+   * with numbers, ids and quoted texts replaced by *
    *
    * @generated from field: string message = 3;
    */
@@ -1309,8 +1355,8 @@ export type DeadGroup = Message<"pawl.v1.DeadGroup"> & {
   queue: string;
 
   /**
-   * How many of them ended in each of the last 24 hours, oldest first; the last element is the past 60 minutes. Dead letters that have since
-   * been replayed or discarded are not counted.
+   * How many of them ended in each of the last 24 hours, oldest first; the last element is the past 60 minutes. Dead letters that have
+   * since been replayed or discarded are not counted.
    *
    * @generated from field: repeated int64 trend = 10;
    */
@@ -1325,6 +1371,8 @@ export const DeadGroupSchema: GenMessage<DeadGroup> = /*@__PURE__*/
   messageDesc(file_pawl_v1_operator, 34);
 
 /**
+ * RetryTaskRequest says which states of the task are expected.
+ *
  * @generated from message pawl.v1.RetryTaskRequest
  */
 export type RetryTaskRequest = Message<"pawl.v1.RetryTaskRequest"> & {
@@ -1400,6 +1448,8 @@ export const RunTaskNowResponseSchema: GenMessage<RunTaskNowResponse> = /*@__PUR
   messageDesc(file_pawl_v1_operator, 38);
 
 /**
+ * DiscardTaskRequest says why, and which states of the task are expected.
+ *
  * @generated from message pawl.v1.DiscardTaskRequest
  */
 export type DiscardTaskRequest = Message<"pawl.v1.DiscardTaskRequest"> & {
@@ -1409,6 +1459,8 @@ export type DiscardTaskRequest = Message<"pawl.v1.DiscardTaskRequest"> & {
   taskId: string;
 
   /**
+   * for the audit log
+   *
    * @generated from field: string reason = 2;
    */
   reason: string;
@@ -1651,6 +1703,8 @@ export const QueueOrderSchema: GenEnum<QueueOrder> = /*@__PURE__*/
  */
 export const OperatorService: GenService<{
   /**
+   * ListQueues returns a page of queues, by name unless requested otherwise.
+   *
    * @generated from rpc pawl.v1.OperatorService.ListQueues
    */
   listQueues: {
@@ -1659,6 +1713,8 @@ export const OperatorService: GenService<{
     output: typeof ListQueuesResponseSchema;
   },
   /**
+   * GetQueue returns a queue.
+   *
    * @generated from rpc pawl.v1.OperatorService.GetQueue
    */
   getQueue: {
@@ -1667,7 +1723,7 @@ export const OperatorService: GenService<{
     output: typeof GetQueueResponseSchema;
   },
   /**
-   * PutQueue replaces the settings, creating the queue if necessary. Missing settings get their defaults.
+   * PutQueue replaces the settings of a queue, creating it if necessary. Missing settings get their defaults.
    *
    * @generated from rpc pawl.v1.OperatorService.PutQueue
    */
@@ -1687,6 +1743,8 @@ export const OperatorService: GenService<{
     output: typeof DeleteQueueResponseSchema;
   },
   /**
+   * PauseQueue pauses a queue, or one type or key in it: its tasks are not claimed.
+   *
    * @generated from rpc pawl.v1.OperatorService.PauseQueue
    */
   pauseQueue: {
@@ -1695,6 +1753,8 @@ export const OperatorService: GenService<{
     output: typeof PauseQueueResponseSchema;
   },
   /**
+   * ResumeQueue ends a pause.
+   *
    * @generated from rpc pawl.v1.OperatorService.ResumeQueue
    */
   resumeQueue: {
@@ -1705,7 +1765,8 @@ export const OperatorService: GenService<{
   /**
    * SpreadQueue spreads a queue over shards: its 64 slots move, the same number to each. Existing tasks stay where they are and drain. When
    * the call returns, new tasks go to the new shards. While the queue is in several shards, a task whose key, unique key and idempotency
-   * key are in different slots is refused with invalid_argument. If the queue has such tasks, the call is refused with wrong_state.
+   * key are in different slots is refused with invalid_argument. If the queue has such tasks, the call is refused with wrong_state, unless
+   * force is set.
    *
    * @generated from rpc pawl.v1.OperatorService.SpreadQueue
    */
@@ -1725,7 +1786,7 @@ export const OperatorService: GenService<{
     output: typeof CloseBreakerResponseSchema;
   },
   /**
-   * PurgeQueue discards the waiting tasks; it does not erase them.
+   * PurgeQueue discards the waiting tasks of a queue; it does not erase them.
    * Errors: unavailable if shards of the queue do not answer; it names them, and is done in the others.
    *
    * @generated from rpc pawl.v1.OperatorService.PurgeQueue
@@ -1746,7 +1807,7 @@ export const OperatorService: GenService<{
     output: typeof ExplainQueueResponseSchema;
   },
   /**
-   * ListDead and ListPoisoned return tasks newest first, with their attempt logs.
+   * ListDead returns a page of the dead letters of a queue, newest first, with their attempt logs.
    *
    * @generated from rpc pawl.v1.OperatorService.ListDead
    */
@@ -1756,6 +1817,8 @@ export const OperatorService: GenService<{
     output: typeof ListDeadResponseSchema;
   },
   /**
+   * ListPoisoned returns a page of the poisoned tasks of a queue, newest first, with their attempt logs.
+   *
    * @generated from rpc pawl.v1.OperatorService.ListPoisoned
    */
   listPoisoned: {
@@ -1794,7 +1857,7 @@ export const OperatorService: GenService<{
     output: typeof RunTaskNowResponseSchema;
   },
   /**
-   * DiscardTask ends a waiting task, or deletes a dead letter.
+   * DiscardTask discards a waiting task or a dead letter.
    *
    * @generated from rpc pawl.v1.OperatorService.DiscardTask
    */

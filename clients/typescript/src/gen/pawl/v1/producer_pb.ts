@@ -96,6 +96,8 @@ export const EnqueuedSchema: GenMessage<Enqueued> = /*@__PURE__*/
   messageDesc(file_pawl_v1_producer, 2);
 
 /**
+ * EnqueueBatchRequest has the tasks to enqueue.
+ *
  * @generated from message pawl.v1.EnqueueBatchRequest
  */
 export type EnqueueBatchRequest = Message<"pawl.v1.EnqueueBatchRequest"> & {
@@ -115,6 +117,8 @@ export const EnqueueBatchRequestSchema: GenMessage<EnqueueBatchRequest> = /*@__P
   messageDesc(file_pawl_v1_producer, 3);
 
 /**
+ * EnqueueBatchResponse has a result for each task.
+ *
  * @generated from message pawl.v1.EnqueueBatchResponse
  */
 export type EnqueueBatchResponse = Message<"pawl.v1.EnqueueBatchResponse"> & {
@@ -134,6 +138,8 @@ export const EnqueueBatchResponseSchema: GenMessage<EnqueueBatchResponse> = /*@_
   messageDesc(file_pawl_v1_producer, 4);
 
 /**
+ * EnqueueResult is the result for a task of a batch.
+ *
  * @generated from message pawl.v1.EnqueueResult
  */
 export type EnqueueResult = Message<"pawl.v1.EnqueueResult"> & {
@@ -304,7 +310,7 @@ export type GetTaskRequest = Message<"pawl.v1.GetTaskRequest"> & {
   taskId: string;
 
   /**
-   * at most 60s; not with a stale read
+   * how long to wait for the task to end: at most 60s; not with a stale read
    *
    * @generated from field: google.protobuf.Duration wait = 2;
    */
@@ -357,6 +363,8 @@ export type CancelTaskRequest = Message<"pawl.v1.CancelTaskRequest"> & {
   taskId: string;
 
   /**
+   * for the audit log
+   *
    * @generated from field: string reason = 2;
    */
   reason: string;
@@ -423,6 +431,8 @@ export const ListTasksRequestSchema: GenMessage<ListTasksRequest> = /*@__PURE__*
   messageDesc(file_pawl_v1_producer, 14);
 
 /**
+ * ListTasksResponse is a page of tasks, newest first.
+ *
  * @generated from message pawl.v1.ListTasksResponse
  */
 export type ListTasksResponse = Message<"pawl.v1.ListTasksResponse"> & {
@@ -463,6 +473,8 @@ export const ListTasksResponseSchema: GenMessage<ListTasksResponse> = /*@__PURE_
   messageDesc(file_pawl_v1_producer, 15);
 
 /**
+ * UpdateTaskRequest says what to change in a task that has not ended and is not running: the fields that are set.
+ *
  * @generated from message pawl.v1.UpdateTaskRequest
  */
 export type UpdateTaskRequest = Message<"pawl.v1.UpdateTaskRequest"> & {
@@ -564,7 +576,7 @@ export const ConsistencySchema: GenEnum<Consistency> = /*@__PURE__*/
  */
 export const ProducerService: GenService<{
   /**
-   * Enqueue returns when the task is on stable storage.
+   * Enqueue enqueues a task. It returns when the task is on stable storage.
    *
    * @generated from rpc pawl.v1.ProducerService.Enqueue
    */
@@ -574,9 +586,9 @@ export const ProducerService: GenService<{
     output: typeof EnqueueResponseSchema;
   },
   /**
-   * EnqueueBatch returns a result for each task: one bad task doesn't fail the others. If the tasks go to several shards, and one does not
-   * answer within about a second of the others, its tasks get unavailable. They may have been enqueued: send them again with the same
-   * request ids.
+   * EnqueueBatch enqueues up to 1,000 tasks, each with its own result: one bad task doesn't fail the others. If the tasks go to several
+   * shards, and one does not answer within about a second of the others, its tasks get unavailable. They may have been enqueued: send them
+   * again with the same request ids.
    *
    * @generated from rpc pawl.v1.ProducerService.EnqueueBatch
    */
@@ -593,10 +605,10 @@ export const ProducerService: GenService<{
    * 64 are in flight, it does not read from the stream, and the client's sends block. Each frame counts as a call, both against the rates
    * of its namespace and against the server's limit on concurrent calls.
    *
-   * If a frame is refused, the server answers with the error and the stream continues. The stream itself ends with unauthenticated or unavailable
-   * when its token does, and with payload_too_large or invalid_argument after a message that is longer than 16 MiB or can't be decoded. Before
-   * the server ends a stream, it answers the frames it has started to handle: a frame without an answer was not handled. If the connection breaks
-   * instead, the outcome of such a frame is unknown: send it again with the same request ids.
+   * If a frame is refused, the server answers with the error and the stream continues. The stream itself ends with unauthenticated or
+   * unavailable when its token does, and with payload_too_large or invalid_argument after a message that is longer than 16 MiB or can't be
+   * decoded. Before the server ends a stream, it answers the frames it has started to handle: a frame without an answer was not handled. If
+   * the connection breaks instead, the outcome of such a frame is unknown: send it again with the same request ids.
    *
    * @generated from rpc pawl.v1.ProducerService.Produce
    */

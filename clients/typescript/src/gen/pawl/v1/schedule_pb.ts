@@ -39,7 +39,7 @@ export type ScheduleSpec = Message<"pawl.v1.ScheduleSpec"> & {
   cron?: string | undefined;
 
   /**
-   * whole seconds
+   * whole seconds; either this or cron
    *
    * @generated from field: google.protobuf.Duration every = 3;
    */
@@ -53,7 +53,7 @@ export type ScheduleSpec = Message<"pawl.v1.ScheduleSpec"> & {
   timeZone?: string | undefined;
 
   /**
-   * up to 24h
+   * each tick is delayed by a fraction of this; up to 24h
    *
    * @generated from field: google.protobuf.Duration jitter = 5;
    */
@@ -274,6 +274,8 @@ export type ListSchedulesRequest = Message<"pawl.v1.ListSchedulesRequest"> & {
   limit: number;
 
   /**
+   * next_cursor of the previous page
+   *
    * @generated from field: string cursor = 2;
    */
   cursor: string;
@@ -287,6 +289,8 @@ export const ListSchedulesRequestSchema: GenMessage<ListSchedulesRequest> = /*@_
   messageDesc(file_pawl_v1_schedule, 3);
 
 /**
+ * ListSchedulesResponse is a page of schedules, by name.
+ *
  * @generated from message pawl.v1.ListSchedulesResponse
  */
 export type ListSchedulesResponse = Message<"pawl.v1.ListSchedulesResponse"> & {
@@ -296,6 +300,8 @@ export type ListSchedulesResponse = Message<"pawl.v1.ListSchedulesResponse"> & {
   items: Schedule[];
 
   /**
+   * "" on the last page
+   *
    * @generated from field: string next_cursor = 2;
    */
   nextCursor: string;
@@ -350,6 +356,8 @@ export const GetScheduleResponseSchema: GenMessage<GetScheduleResponse> = /*@__P
   messageDesc(file_pawl_v1_schedule, 6);
 
 /**
+ * PutScheduleRequest is the definition of a schedule.
+ *
  * @generated from message pawl.v1.PutScheduleRequest
  */
 export type PutScheduleRequest = Message<"pawl.v1.PutScheduleRequest"> & {
@@ -453,6 +461,8 @@ export const DeleteScheduleResponseSchema: GenMessage<DeleteScheduleResponse> = 
   messageDesc(file_pawl_v1_schedule, 10);
 
 /**
+ * PauseScheduleRequest is the reason, for the audit log.
+ *
  * @generated from message pawl.v1.PauseScheduleRequest
  */
 export type PauseScheduleRequest = Message<"pawl.v1.PauseScheduleRequest"> & {
@@ -462,6 +472,8 @@ export type PauseScheduleRequest = Message<"pawl.v1.PauseScheduleRequest"> & {
   name: string;
 
   /**
+   * for the audit log
+   *
    * @generated from field: string reason = 2;
    */
   reason: string;
@@ -526,6 +538,8 @@ export const ResumeScheduleResponseSchema: GenMessage<ResumeScheduleResponse> = 
   messageDesc(file_pawl_v1_schedule, 14);
 
 /**
+ * TriggerScheduleRequest asks for a task of a schedule now.
+ *
  * @generated from message pawl.v1.TriggerScheduleRequest
  */
 export type TriggerScheduleRequest = Message<"pawl.v1.TriggerScheduleRequest"> & {
@@ -550,6 +564,8 @@ export const TriggerScheduleRequestSchema: GenMessage<TriggerScheduleRequest> = 
   messageDesc(file_pawl_v1_schedule, 15);
 
 /**
+ * TriggerScheduleResponse is the task that was enqueued.
+ *
  * @generated from message pawl.v1.TriggerScheduleResponse
  */
 export type TriggerScheduleResponse = Message<"pawl.v1.TriggerScheduleResponse"> & {
@@ -593,6 +609,8 @@ export type ListScheduleHistoryRequest = Message<"pawl.v1.ListScheduleHistoryReq
   limit: number;
 
   /**
+   * next_cursor of the previous page
+   *
    * @generated from field: string cursor = 3;
    */
   cursor: string;
@@ -606,6 +624,8 @@ export const ListScheduleHistoryRequestSchema: GenMessage<ListScheduleHistoryReq
   messageDesc(file_pawl_v1_schedule, 17);
 
 /**
+ * ListScheduleHistoryResponse is a page of a schedule's history, newest first.
+ *
  * @generated from message pawl.v1.ListScheduleHistoryResponse
  */
 export type ListScheduleHistoryResponse = Message<"pawl.v1.ListScheduleHistoryResponse"> & {
@@ -615,6 +635,8 @@ export type ListScheduleHistoryResponse = Message<"pawl.v1.ListScheduleHistoryRe
   items: Tick[];
 
   /**
+   * "" on the last page
+   *
    * @generated from field: string next_cursor = 2;
    */
   nextCursor: string;
@@ -759,6 +781,8 @@ export const ScheduleService: GenService<{
     output: typeof ListSchedulesResponseSchema;
   },
   /**
+   * GetSchedule returns a schedule.
+   *
    * @generated from rpc pawl.v1.ScheduleService.GetSchedule
    */
   getSchedule: {
@@ -788,7 +812,8 @@ export const ScheduleService: GenService<{
     output: typeof DeleteScheduleResponseSchema;
   },
   /**
-   * PauseSchedule lets ticks pass without enqueueing tasks. They are recorded in the history when the schedule is resumed.
+   * PauseSchedule pauses a schedule: its ticks pass without enqueueing tasks. They are recorded in the history when the schedule is
+   * resumed.
    *
    * @generated from rpc pawl.v1.ScheduleService.PauseSchedule
    */
@@ -798,6 +823,8 @@ export const ScheduleService: GenService<{
     output: typeof PauseScheduleResponseSchema;
   },
   /**
+   * ResumeSchedule resumes a paused schedule.
+   *
    * @generated from rpc pawl.v1.ScheduleService.ResumeSchedule
    */
   resumeSchedule: {

@@ -93,6 +93,8 @@ export const GetQueueStatsRequestSchema: GenMessage<GetQueueStatsRequest> = /*@_
   messageDesc(file_pawl_v1_stats, 2);
 
 /**
+ * GetQueueStatsResponse says what happened to the tasks of a queue in a time window.
+ *
  * @generated from message pawl.v1.GetQueueStatsResponse
  */
 export type GetQueueStatsResponse = Message<"pawl.v1.GetQueueStatsResponse"> & {
@@ -127,7 +129,7 @@ export type Stats = Message<"pawl.v1.Stats"> & {
   window?: Duration | undefined;
 
   /**
-   * 1s for 2m, 10s for 5m and 1h, 5m for 24h
+   * 1s for 2m, 10s for 5m and 1h, 5m for 24h; of a type: 10s for 5m, 1m for 1h, 15m for 24h
    *
    * @generated from field: google.protobuf.Duration step = 2;
    */
@@ -671,8 +673,8 @@ export const GetQueueScaleRequestSchema: GenMessage<GetQueueScaleRequest> = /*@_
   messageDesc(file_pawl_v1_stats, 13);
 
 /**
- * GetQueueScaleResponse says how many workers a queue needs: enough slots for the arrivals and to work off the backlog within the target, and no
- * fewer workers than are running tasks now. A queue that has never had a task needs 0.
+ * GetQueueScaleResponse says how many workers a queue needs: enough slots for the arrivals and to work off the backlog within the target,
+ * and no fewer workers than are running tasks now. A queue that has never had a task needs 0.
  *
  * @generated from message pawl.v1.GetQueueScaleResponse
  */
@@ -782,6 +784,8 @@ export type ListTypesRequest = Message<"pawl.v1.ListTypesRequest"> & {
   limit: number;
 
   /**
+   * next_cursor of the previous page
+   *
    * @generated from field: string cursor = 6;
    */
   cursor: string;
@@ -795,6 +799,8 @@ export const ListTypesRequestSchema: GenMessage<ListTypesRequest> = /*@__PURE__*
   messageDesc(file_pawl_v1_stats, 15);
 
 /**
+ * ListTypesResponse is a page of task types, with what happened to their tasks in a time window.
+ *
  * @generated from message pawl.v1.ListTypesResponse
  */
 export type ListTypesResponse = Message<"pawl.v1.ListTypesResponse"> & {
@@ -1027,8 +1033,8 @@ export const GetTypeStatsResponseSchema: GenMessage<GetTypeStatsResponse> = /*@_
   messageDesc(file_pawl_v1_stats, 19);
 
 /**
- * HistogramBucket counts the durations above the previous bucket's bound, up to and including its own. There are two buckets per doubling, from 1
- * ms to 26 h. Empty buckets at both ends are left out.
+ * HistogramBucket counts the durations above the previous bucket's bound, up to and including its own. There are two buckets per doubling,
+ * from 1 ms to 26 h. Empty buckets at both ends are left out.
  *
  * @generated from message pawl.v1.HistogramBucket
  */
@@ -1095,8 +1101,9 @@ export const SlowRunSchema: GenMessage<SlowRun> = /*@__PURE__*/
   messageDesc(file_pawl_v1_stats, 21);
 
 /**
- * Comparison compares what happened before and after a point in time, in two periods of equal length of up to an hour: in whole minutes during the
- * first half hour after that point, and in steps of 15 minutes later. The minute or 15 minutes that contain the point are in neither.
+ * Comparison compares what happened before and after a point in time, in two periods of equal length of up to an hour: in whole minutes
+ * during the first half hour after that point, and in steps of 15 minutes later. The minute or 15 minutes that contain the point are in
+ * neither.
  *
  * @generated from message pawl.v1.Comparison
  */
@@ -1146,6 +1153,8 @@ export type TypePeriod = Message<"pawl.v1.TypePeriod"> & {
   rates?: QueueRates | undefined;
 
   /**
+   * share of ended attempts that failed, crashed, timed out or found poison, 0 to 1
+   *
    * @generated from field: double failure_rate = 4;
    */
   failureRate: number;
@@ -1204,7 +1213,8 @@ export const TypeOrderSchema: GenEnum<TypeOrder> = /*@__PURE__*/
 
 /**
  * StatsService reports what happened to tasks over time. Each node counts the events of the shards it leads; a response sums up all nodes.
- * Statistics are informational: no decision depends on them. The counts of a node that can't be reached are missing, and the response names it.
+ * Statistics are informational: no decision depends on them. The counts of a node that can't be reached are missing, and the response names
+ * it.
  *
  * @generated from service pawl.v1.StatsService
  */

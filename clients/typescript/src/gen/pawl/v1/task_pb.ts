@@ -96,14 +96,14 @@ export const UniqueSchema: GenMessage<Unique> = /*@__PURE__*/
   messageDesc(file_pawl_v1_task, 1);
 
 /**
- * TaskSpec describes a task to enqueue. Here as in all requests, an optional string that is set must not be empty, nor a time the zero time of
- * Go, .NET or Unix, nor an optional id the nil UUID: invalid_argument.
+ * TaskSpec describes a task to enqueue. Here as in all requests, an optional string that is set must not be empty, nor a time the zero time
+ * of Go, .NET or Unix, nor an optional id the nil UUID: invalid_argument.
  *
  * @generated from message pawl.v1.TaskSpec
  */
 export type TaskSpec = Message<"pawl.v1.TaskSpec"> & {
   /**
-   * required; at most 256 bytes
+   * required: selects the handler; at most 256 bytes
    *
    * @generated from field: string type = 1;
    */
@@ -117,7 +117,7 @@ export type TaskSpec = Message<"pawl.v1.TaskSpec"> & {
   payload: Uint8Array;
 
   /**
-   * "" and "application/json": a JSON value
+   * of the payload; default application/json
    *
    * @generated from field: string content_type = 3;
    */
@@ -197,7 +197,7 @@ export type TaskSpec = Message<"pawl.v1.TaskSpec"> & {
   expiresIn?: Duration | undefined;
 
   /**
-   * how long it is kept once ended; default: the queue's for its end state
+   * How long it is kept once ended; 0: not at all, so a call that waits for its end may get not_found; default: the queue's for its end state.
    *
    * @generated from field: google.protobuf.Duration retention = 15;
    */
@@ -205,8 +205,8 @@ export type TaskSpec = Message<"pawl.v1.TaskSpec"> & {
 
   /**
    * For fairness, limits and order; at most 256 bytes. In a queue in several shards, key, unique.key and idempotency_key must be in one
-   * slot, or the task is refused: they must be equal, or contain the same text in braces, such as "{order-7}" (the slot of a key is the hash
-   * of the text between its first braces, or else of the whole key).
+   * slot, or the task is refused: they must be equal, or contain the same text in braces, such as "{order-7}" (the slot of a key is the
+   * hash of the text between its first braces, or else of the whole key).
    *
    * @generated from field: optional string key = 16;
    */
@@ -548,7 +548,7 @@ export type Progress = Message<"pawl.v1.Progress"> & {
   percent: number;
 
   /**
-   * at most 1 KiB
+   * truncated to 1 KiB
    *
    * @generated from field: string message = 2;
    */
@@ -569,6 +569,8 @@ export const ProgressSchema: GenMessage<Progress> = /*@__PURE__*/
  */
 export type Attempt = Message<"pawl.v1.Attempt"> & {
   /**
+   * earlier failures and crashes, plus one
+   *
    * @generated from field: int32 attempt = 1;
    */
   attempt: number;
@@ -641,6 +643,8 @@ export type TaskError = Message<"pawl.v1.TaskError"> & {
   message: string;
 
   /**
+   * truncated to 256 bytes
+   *
    * @generated from field: string type = 2;
    */
   type: string;
@@ -661,7 +665,7 @@ export const TaskErrorSchema: GenMessage<TaskError> = /*@__PURE__*/
   messageDesc(file_pawl_v1_task, 6);
 
 /**
- * Error describes a refused request, in the results for single items of a batch and in the details of a gRPC status.
+ * Error says why a request was refused, in the results for single items of a batch and in the details of a gRPC status.
  *
  * @generated from message pawl.v1.Error
  */
@@ -674,19 +678,23 @@ export type Error = Message<"pawl.v1.Error"> & {
   code: string;
 
   /**
+   * for people
+   *
    * @generated from field: string message = 2;
    */
   message: string;
 
   /**
-   * for stale_claim: expired, reclaimed, cancelled, completed; for unavailable: node_not_ready, another node may answer
+   * For stale_claim: expired, reclaimed, cancelled or completed; for unavailable: node_not_ready, if the node has no contact with its
+   * cluster, so another node may answer; for queue_full, rate_limited and invalid_argument: the quota of the namespace that caused the
+   * refusal, if one did.
    *
    * @generated from field: string reason = 3;
    */
   reason: string;
 
   /**
-   * for invalid_argument: the invalid field
+   * for invalid_argument and others: the field
    *
    * @generated from field: string field = 4;
    */
@@ -700,13 +708,15 @@ export type Error = Message<"pawl.v1.Error"> & {
   holder: string;
 
   /**
-   * for wrong_state: the task's state
+   * for wrong_state and stale_claim: the task's state
    *
    * @generated from field: pawl.v1.State state = 6;
    */
   state: State;
 
   /**
+   * when a retry may succeed
+   *
    * @generated from field: google.protobuf.Duration retry_after = 7;
    */
   retryAfter?: Duration | undefined;
@@ -869,7 +879,7 @@ export const SearchedSchema: GenMessage<Searched> = /*@__PURE__*/
   messageDesc(file_pawl_v1_task, 10);
 
 /**
- * Priority orders the tasks within a queue.
+ * Priority orders the tasks within a queue: high before normal before low, or by the queue's weights.
  *
  * @generated from enum pawl.v1.Priority
  */

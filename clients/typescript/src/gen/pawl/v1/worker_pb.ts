@@ -22,6 +22,8 @@ export const file_pawl_v1_worker: GenFile = /*@__PURE__*/
   fileDesc("ChRwYXdsL3YxL3dvcmtlci5wcm90bxIHcGF3bC52MSIrCgpRdWV1ZVNoYXJlEg0KBXF1ZXVlGAEgASgJEg4KBndlaWdodBgCIAEoBSKYAgoMQ2xhaW1SZXF1ZXN0EiMKBnF1ZXVlcxgBIAMoCzITLnBhd2wudjEuUXVldWVTaGFyZRIdCgVvcmRlchgCIAEoDjIOLnBhd2wudjEuT3JkZXISDQoFdHlwZXMYAyADKAkSCwoDbWF4GAQgASgFEhEKCW1heF9ieXRlcxgFIAEoAxIoCgVsZWFzZRgGIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhInCgR3YWl0GAcgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg4KBndvcmtlchgIIAEoCRIWCgljbGFpbV9rZXkYCSABKAlIAIgBARIMCgRydW5zGAogASgIQgwKCl9jbGFpbV9rZXkiWQoNQ2xhaW1SZXNwb25zZRIjCgV0YXNrcxgBIAMoCzIULnBhd2wudjEuQ2xhaW1lZFRhc2sSDQoFcXVpZXQYAiABKAgSFAoMcXVpZXRfcmVhc29uGAMgASgJIpsFCgtDbGFpbWVkVGFzaxIPCgd0YXNrX2lkGAEgASgJEgwKBHR5cGUYAiABKAkSDQoFcXVldWUYAyABKAkSDwoHcGF5bG9hZBgEIAEoDBIUCgxjb250ZW50X3R5cGUYBSABKAkSIwoIcHJpb3JpdHkYBiABKA4yES5wYXdsLnYxLlByaW9yaXR5Eg8KB2F0dGVtcHQYByABKAUSFAoMbWF4X2F0dGVtcHRzGAggASgFEhMKC2NsYWltX3Rva2VuGAkgASgJEg0KBWZlbmNlGAogASgDEjQKEGxlYXNlX2V4cGlyZXNfYXQYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEigKBWxlYXNlGAwgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEioKB3RpbWVvdXQYDSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SMgoHaGVhZGVycxgOIAMoCzIhLnBhd2wudjEuQ2xhaW1lZFRhc2suSGVhZGVyc0VudHJ5EhIKCmNoZWNrcG9pbnQYDyABKAwSLgoKY3JlYXRlZF9hdBgQIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIcmVhZHlfYXQYESABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgsKA2tleRgSIAEoCRIMCgR0YWdzGBMgAygJEhcKD2lkZW1wb3RlbmN5X2tleRgUIAEoCRIfCgZwYXJlbnQYHiABKAsyDy5wYXdsLnYxLlBhcmVudBIQCghncm91cF9pZBgfIAEoCRouCgxIZWFkZXJzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJYCgpBY2tSZXF1ZXN0Eg8KB3Rhc2tfaWQYASABKAkSEwoLY2xhaW1fdG9rZW4YAiABKAkSDgoGcmVzdWx0GAMgASgMEhQKDGNvbnRlbnRfdHlwZRgEIAEoCSJeCgtBY2tSZXNwb25zZRIPCgd0YXNrX2lkGAEgASgJEh8KBnN0YXR1cxgCIAEoDjIPLnBhd2wudjEuU3RhdHVzEh0KBXN0YXRlGAMgASgOMg4ucGF3bC52MS5TdGF0ZSKqAQoLRmFpbFJlcXVlc3QSDwoHdGFza19pZBgBIAEoCRITCgtjbGFpbV90b2tlbhgCIAEoCRIhCgVlcnJvchgDIAEoCzISLnBhd2wudjEuVGFza0Vycm9yEiUKB291dGNvbWUYBCABKA4yFC5wYXdsLnYxLkZhaWxPdXRjb21lEisKCHJldHJ5X2luGAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIpABCgxGYWlsUmVzcG9uc2USDwoHdGFza19pZBgBIAEoCRIfCgZzdGF0dXMYAiABKA4yDy5wYXdsLnYxLlN0YXR1cxIdCgVzdGF0ZRgDIAEoDjIOLnBhd2wudjEuU3RhdGUSLwoLbmV4dF9ydW5fYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIqwBCg1FeHRlbmRSZXF1ZXN0Eg8KB3Rhc2tfaWQYASABKAkSEwoLY2xhaW1fdG9rZW4YAiABKAkSKAoFbGVhc2UYAyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SIwoIcHJvZ3Jlc3MYBCABKAsyES5wYXdsLnYxLlByb2dyZXNzEhcKCmNoZWNrcG9pbnQYBSABKAxIAIgBAUINCgtfY2hlY2twb2ludCJXCg5FeHRlbmRSZXNwb25zZRIPCgd0YXNrX2lkGAEgASgJEjQKEGxlYXNlX2V4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wImAKDlJlbGVhc2VSZXF1ZXN0Eg8KB3Rhc2tfaWQYASABKAkSEwoLY2xhaW1fdG9rZW4YAiABKAkSKAoFZGVsYXkYAyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24ikwEKD1JlbGVhc2VSZXNwb25zZRIPCgd0YXNrX2lkGAEgASgJEh8KBnN0YXR1cxgCIAEoDjIPLnBhd2wudjEuU3RhdHVzEh0KBXN0YXRlGAMgASgOMg4ucGF3bC52MS5TdGF0ZRIvCgtuZXh0X3J1bl9hdBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiqwEKDVNldHRsZVJlcXVlc3QSIQoEYWNrcxgBIAMoCzITLnBhd2wudjEuQWNrUmVxdWVzdBIjCgVmYWlscxgCIAMoCzIULnBhd2wudjEuRmFpbFJlcXVlc3QSJwoHZXh0ZW5kcxgDIAMoCzIWLnBhd2wudjEuRXh0ZW5kUmVxdWVzdBIpCghyZWxlYXNlcxgEIAMoCzIXLnBhd2wudjEuUmVsZWFzZVJlcXVlc3QimAEKDlNldHRsZVJlc3BvbnNlEh4KBGFja3MYASADKAsyEC5wYXdsLnYxLlNldHRsZWQSHwoFZmFpbHMYAiADKAsyEC5wYXdsLnYxLlNldHRsZWQSIQoHZXh0ZW5kcxgDIAMoCzIQLnBhd2wudjEuU2V0dGxlZBIiCghyZWxlYXNlcxgEIAMoCzIQLnBhd2wudjEuU2V0dGxlZCL1AQoHU2V0dGxlZBIPCgd0YXNrX2lkGAEgASgJEhMKC2NsYWltX3Rva2VuGAIgASgJEh8KBnN0YXR1cxgDIAEoDjIPLnBhd2wudjEuU3RhdHVzEh0KBXN0YXRlGAQgASgOMg4ucGF3bC52MS5TdGF0ZRIvCgtuZXh0X3J1bl9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASNAoQbGVhc2VfZXhwaXJlc19hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASHQoFZXJyb3IYCCABKAsyDi5wYXdsLnYxLkVycm9yInYKC1dvcmtSZXF1ZXN0EiEKBWhlbGxvGAEgASgLMhIucGF3bC52MS5Xb3JrSGVsbG8SDQoFZ3JhbnQYAiABKAUSJgoGc2V0dGxlGAMgASgLMhYucGF3bC52MS5TZXR0bGVSZXF1ZXN0Eg0KBXF1aWV0GAQgASgIIo8CCglXb3JrSGVsbG8SIwoGcXVldWVzGAEgAygLMhMucGF3bC52MS5RdWV1ZVNoYXJlEh0KBW9yZGVyGAIgASgOMg4ucGF3bC52MS5PcmRlchINCgV0eXBlcxgDIAMoCRIoCgVsZWFzZRgEIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIOCgZ3b3JrZXIYBSABKAkSEQoJbWF4X2J5dGVzGAYgASgDEgwKBGhvc3QYByABKAkSCwoDcGlkGAggASgFEg8KB3ZlcnNpb24YCSABKAkSEAoIaW5zdGFuY2UYCiABKAkSFQoNcXVpZXRfdmVyc2lvbhgLIAEoAxINCgVzbG90cxgMIAEoBSK2AQoMV29ya1Jlc3BvbnNlEiMKBXRhc2tzGAEgAygLMhQucGF3bC52MS5DbGFpbWVkVGFzaxIoCgdzZXR0bGVkGAIgASgLMhcucGF3bC52MS5TZXR0bGVSZXNwb25zZRIgCgRsb3N0GAMgAygLMhIucGF3bC52MS5Mb3N0Q2xhaW0SEAoIZHJhaW5pbmcYBCABKAgSIwoFcXVpZXQYBSABKAsyFC5wYXdsLnYxLlF1aWV0Tm90aWNlIj0KC1F1aWV0Tm90aWNlEg0KBXF1aWV0GAEgASgIEg4KBnJlYXNvbhgCIAEoCRIPCgd2ZXJzaW9uGAMgASgDIkEKCUxvc3RDbGFpbRIPCgd0YXNrX2lkGAEgASgJEhMKC2NsYWltX3Rva2VuGAIgASgJEg4KBnJlYXNvbhgDIAEoCSpECgVPcmRlchIVChFPUkRFUl9VTlNQRUNJRklFRBAAEhAKDE9SREVSX1NUUklDVBABEhIKDk9SREVSX1dFSUdIVEVEEAIqjQEKC0ZhaWxPdXRjb21lEhwKGEZBSUxfT1VUQ09NRV9VTlNQRUNJRklFRBAAEhYKEkZBSUxfT1VUQ09NRV9SRVRSWRABEhUKEUZBSUxfT1VUQ09NRV9ERUFEEAISGAoURkFJTF9PVVRDT01FX0RJU0NBUkQQAxIXChNGQUlMX09VVENPTUVfUE9JU09OEAQypggKDVdvcmtlclNlcnZpY2USVAoFQ2xhaW0SFS5wYXdsLnYxLkNsYWltUmVxdWVzdBoWLnBhd2wudjEuQ2xhaW1SZXNwb25zZSIcirUYGAgEEgECGAEiDxINL2FwaS92MS9jbGFpbRJVCgNBY2sSEy5wYXdsLnYxLkFja1JlcXVlc3QaFC5wYXdsLnYxLkFja1Jlc3BvbnNlIiOKtRgfCAMSAQIiGBIWL2FwaS92MS90YXNrcy97aWR9L2FjaxJZCgRGYWlsEhQucGF3bC52MS5GYWlsUmVxdWVzdBoVLnBhd2wudjEuRmFpbFJlc3BvbnNlIiSKtRggCAMSAQIiGRIXL2FwaS92MS90YXNrcy97aWR9L2ZhaWwSYQoGRXh0ZW5kEhYucGF3bC52MS5FeHRlbmRSZXF1ZXN0GhcucGF3bC52MS5FeHRlbmRSZXNwb25zZSImirUYIggDEgECIhsSGS9hcGkvdjEvdGFza3Mve2lkfS9leHRlbmQSZQoHUmVsZWFzZRIXLnBhd2wudjEuUmVsZWFzZVJlcXVlc3QaGC5wYXdsLnYxLlJlbGVhc2VSZXNwb25zZSInirUYIwgDEgECIhwSGi9hcGkvdjEvdGFza3Mve2lkfS9yZWxlYXNlEqABCgZTZXR0bGUSFi5wYXdsLnYxLlNldHRsZVJlcXVlc3QaFy5wYXdsLnYxLlNldHRsZVJlc3BvbnNlImWKtRhhCAMSAQIiExIRL2FwaS92MS90YXNrcy9hY2siFBISL2FwaS92MS90YXNrcy9mYWlsIhYSFC9hcGkvdjEvdGFza3MvZXh0ZW5kIhcSFS9hcGkvdjEvdGFza3MvcmVsZWFzZRJuCglCZWdpbk9uY2USGS5wYXdsLnYxLkJlZ2luT25jZVJlcXVlc3QaGi5wYXdsLnYxLkJlZ2luT25jZVJlc3BvbnNlIiqKtRgmCAMSAQIiHxIdL2FwaS92MS90YXNrcy97aWR9L29uY2UvYmVnaW4ScgoKRmluaXNoT25jZRIaLnBhd2wudjEuRmluaXNoT25jZVJlcXVlc3QaGy5wYXdsLnYxLkZpbmlzaE9uY2VSZXNwb25zZSIrirUYJwgDEgECIiASHi9hcGkvdjEvdGFza3Mve2lkfS9vbmNlL2ZpbmlzaBJ2CgtBYmFuZG9uT25jZRIbLnBhd2wudjEuQWJhbmRvbk9uY2VSZXF1ZXN0GhwucGF3bC52MS5BYmFuZG9uT25jZVJlc3BvbnNlIiyKtRgoCAMSAQIiIRIfL2FwaS92MS90YXNrcy97aWR9L29uY2UvYWJhbmRvbhJECgRXb3JrEhQucGF3bC52MS5Xb3JrUmVxdWVzdBoVLnBhd2wudjEuV29ya1Jlc3BvbnNlIguKtRgHCAQSAQIYASgBMAFCKlooZ2l0aHViLmNvbS9wYXdscS9wYXdsL2FwaS9wYXdsL3YxO3Bhd2x2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_pawl_v1_call, file_pawl_v1_chain, file_pawl_v1_once, file_pawl_v1_task]);
 
 /**
+ * QueueShare is a queue that a worker takes tasks from.
+ *
  * @generated from message pawl.v1.QueueShare
  */
 export type QueueShare = Message<"pawl.v1.QueueShare"> & {
@@ -46,6 +48,8 @@ export const QueueShareSchema: GenMessage<QueueShare> = /*@__PURE__*/
   messageDesc(file_pawl_v1_worker, 0);
 
 /**
+ * ClaimRequest says which tasks to claim, how many, and for how long.
+ *
  * @generated from message pawl.v1.ClaimRequest
  */
 export type ClaimRequest = Message<"pawl.v1.ClaimRequest"> & {
@@ -57,6 +61,8 @@ export type ClaimRequest = Message<"pawl.v1.ClaimRequest"> & {
   queues: QueueShare[];
 
   /**
+   * strict needs queues without weights
+   *
    * @generated from field: pawl.v1.Order order = 2;
    */
   order: Order;
@@ -90,7 +96,7 @@ export type ClaimRequest = Message<"pawl.v1.ClaimRequest"> & {
   lease?: Duration | undefined;
 
   /**
-   * at most 60s
+   * how long to wait for the first task: at most 60s
    *
    * @generated from field: google.protobuf.Duration wait = 7;
    */
@@ -126,6 +132,8 @@ export const ClaimRequestSchema: GenMessage<ClaimRequest> = /*@__PURE__*/
   messageDesc(file_pawl_v1_worker, 1);
 
 /**
+ * ClaimResponse has the claimed tasks; none if none became available in time.
+ *
  * @generated from message pawl.v1.ClaimResponse
  */
 export type ClaimResponse = Message<"pawl.v1.ClaimResponse"> & {
@@ -237,6 +245,8 @@ export type ClaimedTask = Message<"pawl.v1.ClaimedTask"> & {
   headers: { [key: string]: string };
 
   /**
+   * of an earlier attempt
+   *
    * @generated from field: bytes checkpoint = 15;
    */
   checkpoint: Uint8Array;
@@ -289,6 +299,8 @@ export const ClaimedTaskSchema: GenMessage<ClaimedTask> = /*@__PURE__*/
   messageDesc(file_pawl_v1_worker, 3);
 
 /**
+ * AckRequest says that a task has succeeded.
+ *
  * @generated from message pawl.v1.AckRequest
  */
 export type AckRequest = Message<"pawl.v1.AckRequest"> & {
@@ -298,6 +310,8 @@ export type AckRequest = Message<"pawl.v1.AckRequest"> & {
   taskId: string;
 
   /**
+   * of the claim
+   *
    * @generated from field: string claim_token = 2;
    */
   claimToken: string;
@@ -310,6 +324,8 @@ export type AckRequest = Message<"pawl.v1.AckRequest"> & {
   result: Uint8Array;
 
   /**
+   * of the result; default application/json
+   *
    * @generated from field: string content_type = 4;
    */
   contentType: string;
@@ -323,6 +339,8 @@ export const AckRequestSchema: GenMessage<AckRequest> = /*@__PURE__*/
   messageDesc(file_pawl_v1_worker, 4);
 
 /**
+ * AckResponse is the state of a task after its attempt has ended.
+ *
  * @generated from message pawl.v1.AckResponse
  */
 export type AckResponse = Message<"pawl.v1.AckResponse"> & {
@@ -350,6 +368,8 @@ export const AckResponseSchema: GenMessage<AckResponse> = /*@__PURE__*/
   messageDesc(file_pawl_v1_worker, 5);
 
 /**
+ * FailRequest says that an attempt has failed.
+ *
  * @generated from message pawl.v1.FailRequest
  */
 export type FailRequest = Message<"pawl.v1.FailRequest"> & {
@@ -359,6 +379,8 @@ export type FailRequest = Message<"pawl.v1.FailRequest"> & {
   taskId: string;
 
   /**
+   * of the claim
+   *
    * @generated from field: string claim_token = 2;
    */
   claimToken: string;
@@ -389,6 +411,8 @@ export const FailRequestSchema: GenMessage<FailRequest> = /*@__PURE__*/
   messageDesc(file_pawl_v1_worker, 6);
 
 /**
+ * FailResponse is the state of a task after its attempt has ended.
+ *
  * @generated from message pawl.v1.FailResponse
  */
 export type FailResponse = Message<"pawl.v1.FailResponse"> & {
@@ -408,6 +432,8 @@ export type FailResponse = Message<"pawl.v1.FailResponse"> & {
   state: State;
 
   /**
+   * set if the task waits for another attempt
+   *
    * @generated from field: google.protobuf.Timestamp next_run_at = 4;
    */
   nextRunAt?: Timestamp | undefined;
@@ -421,6 +447,8 @@ export const FailResponseSchema: GenMessage<FailResponse> = /*@__PURE__*/
   messageDesc(file_pawl_v1_worker, 7);
 
 /**
+ * ExtendRequest says how long the lease should last from now, and how far the handler has got.
+ *
  * @generated from message pawl.v1.ExtendRequest
  */
 export type ExtendRequest = Message<"pawl.v1.ExtendRequest"> & {
@@ -430,6 +458,8 @@ export type ExtendRequest = Message<"pawl.v1.ExtendRequest"> & {
   taskId: string;
 
   /**
+   * of the claim
+   *
    * @generated from field: string claim_token = 2;
    */
   claimToken: string;
@@ -462,6 +492,8 @@ export const ExtendRequestSchema: GenMessage<ExtendRequest> = /*@__PURE__*/
   messageDesc(file_pawl_v1_worker, 8);
 
 /**
+ * ExtendResponse says when the lease ends.
+ *
  * @generated from message pawl.v1.ExtendResponse
  */
 export type ExtendResponse = Message<"pawl.v1.ExtendResponse"> & {
@@ -484,6 +516,8 @@ export const ExtendResponseSchema: GenMessage<ExtendResponse> = /*@__PURE__*/
   messageDesc(file_pawl_v1_worker, 9);
 
 /**
+ * ReleaseRequest says when the task should be ready again.
+ *
  * @generated from message pawl.v1.ReleaseRequest
  */
 export type ReleaseRequest = Message<"pawl.v1.ReleaseRequest"> & {
@@ -493,6 +527,8 @@ export type ReleaseRequest = Message<"pawl.v1.ReleaseRequest"> & {
   taskId: string;
 
   /**
+   * of the claim
+   *
    * @generated from field: string claim_token = 2;
    */
   claimToken: string;
@@ -513,6 +549,8 @@ export const ReleaseRequestSchema: GenMessage<ReleaseRequest> = /*@__PURE__*/
   messageDesc(file_pawl_v1_worker, 10);
 
 /**
+ * ReleaseResponse is the state of a task after its attempt has ended.
+ *
  * @generated from message pawl.v1.ReleaseResponse
  */
 export type ReleaseResponse = Message<"pawl.v1.ReleaseResponse"> & {
@@ -532,6 +570,8 @@ export type ReleaseResponse = Message<"pawl.v1.ReleaseResponse"> & {
   state: State;
 
   /**
+   * set if the task waits for another attempt
+   *
    * @generated from field: google.protobuf.Timestamp next_run_at = 4;
    */
   nextRunAt?: Timestamp | undefined;
@@ -986,7 +1026,7 @@ export const FailOutcomeSchema: GenEnum<FailOutcome> = /*@__PURE__*/
  */
 export const WorkerService: GenService<{
   /**
-   * Claim claims up to max tasks, waiting up to wait for the first.
+   * Claim claims tasks under a lease: up to max, waiting up to wait for the first.
    *
    * @generated from rpc pawl.v1.WorkerService.Claim
    */
@@ -996,6 +1036,8 @@ export const WorkerService: GenService<{
     output: typeof ClaimResponseSchema;
   },
   /**
+   * Ack marks a task as succeeded.
+   *
    * @generated from rpc pawl.v1.WorkerService.Ack
    */
   ack: {
@@ -1004,6 +1046,8 @@ export const WorkerService: GenService<{
     output: typeof AckResponseSchema;
   },
   /**
+   * Fail reports a failed attempt.
+   *
    * @generated from rpc pawl.v1.WorkerService.Fail
    */
   fail: {
@@ -1012,6 +1056,8 @@ export const WorkerService: GenService<{
     output: typeof FailResponseSchema;
   },
   /**
+   * Extend extends a lease and reports progress.
+   *
    * @generated from rpc pawl.v1.WorkerService.Extend
    */
   extend: {
@@ -1020,6 +1066,8 @@ export const WorkerService: GenService<{
     output: typeof ExtendResponseSchema;
   },
   /**
+   * Release gives a task back without using up an attempt.
+   *
    * @generated from rpc pawl.v1.WorkerService.Release
    */
   release: {
@@ -1049,6 +1097,8 @@ export const WorkerService: GenService<{
     output: typeof BeginOnceResponseSchema;
   },
   /**
+   * FinishOnce records that the effect has happened.
+   *
    * @generated from rpc pawl.v1.WorkerService.FinishOnce
    */
   finishOnce: {
@@ -1057,6 +1107,8 @@ export const WorkerService: GenService<{
     output: typeof FinishOnceResponseSchema;
   },
   /**
+   * AbandonOnce gives up the key, so that another task can try.
+   *
    * @generated from rpc pawl.v1.WorkerService.AbandonOnce
    */
   abandonOnce: {

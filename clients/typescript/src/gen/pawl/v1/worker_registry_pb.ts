@@ -75,6 +75,8 @@ export const ListWorkersRequestSchema: GenMessage<ListWorkersRequest> = /*@__PUR
   messageDesc(file_pawl_v1_worker_registry, 0);
 
 /**
+ * ListWorkersResponse is a page of workers, by name.
+ *
  * @generated from message pawl.v1.ListWorkersResponse
  */
 export type ListWorkersResponse = Message<"pawl.v1.ListWorkersResponse"> & {
@@ -142,6 +144,8 @@ export const GetWorkerResponseSchema: GenMessage<GetWorkerResponse> = /*@__PURE_
   messageDesc(file_pawl_v1_worker_registry, 3);
 
 /**
+ * QuietWorkerRequest says for how long a worker should take no tasks, and why.
+ *
  * @generated from message pawl.v1.QuietWorkerRequest
  */
 export type QuietWorkerRequest = Message<"pawl.v1.QuietWorkerRequest"> & {
@@ -151,6 +155,8 @@ export type QuietWorkerRequest = Message<"pawl.v1.QuietWorkerRequest"> & {
   workerId: string;
 
   /**
+   * for the audit log
+   *
    * @generated from field: string reason = 2;
    */
   reason: string;
@@ -188,6 +194,8 @@ export const QuietWorkerResponseSchema: GenMessage<QuietWorkerResponse> = /*@__P
   messageDesc(file_pawl_v1_worker_registry, 5);
 
 /**
+ * ResumeWorkerRequest is the reason, for the audit log.
+ *
  * @generated from message pawl.v1.ResumeWorkerRequest
  */
 export type ResumeWorkerRequest = Message<"pawl.v1.ResumeWorkerRequest"> & {
@@ -197,6 +205,8 @@ export type ResumeWorkerRequest = Message<"pawl.v1.ResumeWorkerRequest"> & {
   workerId: string;
 
   /**
+   * for the audit log
+   *
    * @generated from field: string reason = 2;
    */
   reason: string;
@@ -482,6 +492,8 @@ export const WorkerRegistryService: GenService<{
     output: typeof ListWorkersResponseSchema;
   },
   /**
+   * GetWorker returns a worker, with up to 1,000 of the tasks that it is running.
+   *
    * @generated from rpc pawl.v1.WorkerRegistryService.GetWorker
    */
   getWorker: {
@@ -500,6 +512,8 @@ export const WorkerRegistryService: GenService<{
     output: typeof QuietWorkerResponseSchema;
   },
   /**
+   * ResumeWorker lets a quiet worker take tasks again, even if it is gone.
+   *
    * @generated from rpc pawl.v1.WorkerRegistryService.ResumeWorker
    */
   resumeWorker: {
