@@ -17,14 +17,16 @@ import (
 )
 
 // browser is a headless Chromium, controlled through a pipe by the DevTools protocol: JSON objects, each followed by a zero byte, in both
-// directions. It records pages' requests and errors.
+// directions. It has a page of the running test, and records its requests and errors.
 type browser struct {
-	t       testing.TB
-	session string
-	out     *os.File
-	silent  bool // it once failed to answer
+	t      testing.TB
+	out    *os.File
+	silent bool   // it once failed to answer
+	opened int    // pages so far
+	end    func() // stops it
 
 	mu       sync.Mutex
+	session  string // that of the page
 	last     int
 	waiting  map[int]chan answer
 	loaded   chan struct{}
@@ -33,30 +35,86 @@ type browser struct {
 }
 
 type answer struct {
-	ID     int             `json:"id"`
-	Method string          `json:"method"`
-	Params json.RawMessage `json:"params"`
-	Result json.RawMessage `json:"result"`
-	Error  *struct {
+	ID      int             `json:"id"`
+	Session string          `json:"sessionId"`
+	Method  string          `json:"method"`
+	Params  json.RawMessage `json:"params"`
+	Result  json.RawMessage `json:"result"`
+	Error   *struct {
 		Message string `json:"message"`
 	} `json:"error"`
 }
 
-// flags keep Chromium from making requests of its own.
+// flags keep Chromium from making requests of its own, from keeping each page that was left in a process of its own, and from slowing
+// down pages that no user looks at.
 var flags = []string{"--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
 	"--disable-component-update", "--disable-sync", "--disable-extensions", "--disable-dev-shm-usage", "--hide-scrollbars",
-	"--font-render-hinting=none", "--remote-debugging-pipe"}
+	"--font-render-hinting=none", "--disable-back-forward-cache",
+	"--disable-background-timer-throttling", "--disable-backgrounding-occluded-windows", "--disable-renderer-backgrounding",
+	"--remote-debugging-pipe"}
 
 // racy is the test that uses a browser in short mode too, which is for finding data races: its pages are open while
 // their data changes. In the others, a request shares nothing with another.
 const racy = "TestPagesFollow"
 
-// startBrowser starts a Chromium that ends with the test. It skips the test if Chromium is not installed, and most tests in short mode.
+// shared is the browser of all tests, which run one after another. Starting one takes longer than most of them.
+var shared *browser
+
+func TestMain(m *testing.M) {
+	m.Run()
+	retire()
+}
+
+// retire ends the shared browser: the next test starts another.
+func retire() {
+	if shared != nil {
+		shared.end()
+		shared = nil
+	}
+}
+
+// startBrowser returns the browser with a page for the test, which shares no cookies, storage and settings with the pages of others. It
+// skips the test if Chromium is not installed, and most tests in short mode.
 func startBrowser(t testing.TB) *browser {
+	t.Helper()
+	return openPage(t, map[string]any{})
+}
+
+// startHidden is startBrowser for tests that read pages and fill in forms. Their page is in no window, whose drawing takes more than half
+// of the CPU time of a visit.
+func startHidden(t testing.TB) *browser {
+	t.Helper()
+	b := openPage(t, map[string]any{"hidden": true, "background": true})
+	b.call("Emulation.setFocusEmulationEnabled", map[string]any{"enabled": true}, nil)
+	return b
+}
+
+// openPage opens a page that is closed when the test ends.
+func openPage(t testing.TB, target map[string]any) *browser {
 	t.Helper()
 	if testing.Short() && t.Name() != racy {
 		t.Skip("short mode: only " + racy + " uses a browser")
 	}
+	if shared != nil && (shared.silent || shared.opened == mostPages) {
+		retire()
+	}
+	if shared == nil {
+		shared = launch(t)
+	}
+	shared.t, shared.opened = t, shared.opened+1
+	shared.open(target)
+	return shared
+}
+
+// mostPages is how many tests share a browser, so that leftovers of one reach few others.
+const mostPages = 8
+
+// launches is the maximum number of attempts.
+const launches = 3
+
+// launch starts a Chromium. On a busy machine it may take very long to start, or never start: then launch tries another.
+func launch(t testing.TB) *browser {
+	t.Helper()
 	path := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if at, err := exec.LookPath(name); err == nil {
@@ -67,28 +125,21 @@ func startBrowser(t testing.TB) *browser {
 	if path == "" {
 		t.Skip("Chromium is not installed, so pages are not tested (make tools installs Debian's)")
 	}
-	// On a busy machine Chromium may take very long to start, or never start: then try another.
 	for try := 1; ; try++ {
-		b, end := launch(t, path)
+		b := start(t, path)
 		var version struct{ Product string }
 		err := b.try("Browser.getVersion", nil, &version)
 		if err == nil {
-			t.Cleanup(end)
-			b.open()
 			return b
 		}
-		end()
+		b.end()
 		if try == launches {
 			t.Fatalf("Chromium did not start, the last attempt within %s: %v", browserTime, err)
 		}
 	}
 }
 
-// launches is the maximum number of attempts.
-const launches = 3
-
-// launch starts a Chromium, and end stops it.
-func launch(t testing.TB, path string) (b *browser, end func()) {
+func start(t testing.TB, path string) *browser {
 	t.Helper()
 	fromUs, out, err := os.Pipe()
 	must(t, err)
@@ -100,10 +151,8 @@ func launch(t testing.TB, path string) (b *browser, end func()) {
 	cmd.ExtraFiles = []*os.File{fromUs, toUs} // 3 and 4
 	must(t, cmd.Start())
 	_, _ = fromUs.Close(), toUs.Close()
-	b = &browser{t: t, out: out, waiting: map[int]chan answer{}, loaded: make(chan struct{}, 16)}
-	go b.listen(in)
-	return b, func() {
-		b.session = ""
+	b := &browser{out: out, waiting: map[int]chan answer{}, loaded: make(chan struct{}, 16)}
+	b.end = func() {
 		if b.silent || b.try("Browser.close", nil, nil) != nil {
 			_ = cmd.Process.Kill()
 		}
@@ -111,6 +160,8 @@ func launch(t testing.TB, path string) (b *browser, end func()) {
 		_, _ = out.Close(), in.Close()
 		_ = os.RemoveAll(dir)
 	}
+	go b.listen(in)
+	return b
 }
 
 func must(t testing.TB, err error) {
@@ -136,7 +187,7 @@ func (b *browser) listen(in *os.File) {
 		if c := b.waiting[a.ID]; a.ID != 0 && c != nil {
 			delete(b.waiting, a.ID)
 			c <- a
-		} else {
+		} else if a.Session == b.session {
 			b.note(a)
 		}
 		b.mu.Unlock()
@@ -223,16 +274,33 @@ func (b *browser) call(method string, params map[string]any, result any) {
 	}
 }
 
-func (b *browser) open() {
-	var target struct{ TargetID string }
-	b.call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
+func (b *browser) open(target map[string]any) {
+	b.t.Helper()
+	var context struct{ BrowserContextID string }
+	b.call("Target.createBrowserContext", nil, &context)
+	target["url"], target["browserContextId"] = "about:blank", context.BrowserContextID
+	var page struct{ TargetID string }
+	b.call("Target.createTarget", target, &page)
 	var attached struct{ SessionID string }
-	b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
-	b.session = attached.SessionID
+	b.call("Target.attachToTarget", map[string]any{"targetId": page.TargetID, "flatten": true}, &attached)
+	b.attach(attached.SessionID)
+	b.t.Cleanup(func() {
+		b.attach("")
+		if !b.silent {
+			_ = b.try("Target.disposeBrowserContext", map[string]any{"browserContextId": context.BrowserContextID}, nil)
+		}
+	})
 	for _, domain := range []string{"Page", "Network", "Runtime", "Log"} {
 		b.call(domain+".enable", nil, nil)
 	}
 	b.size(1440, 900, false)
+}
+
+// attach makes calls and records be those of another page, or of none.
+func (b *browser) attach(session string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.session, b.requests, b.trouble = session, nil, nil
 }
 
 // size sets the size of the window.

@@ -87,7 +87,7 @@ func (b *browser) do(w *world, s step) {
 
 // TestEveryAction performs every action as a user would, in a real browser.
 func TestEveryAction(t *testing.T) {
-	b := startBrowser(t)
+	b := startHidden(t)
 	w := startWorld(t, "")
 	w.seed(t)
 	dead := w.newest(t, admin.Filter{Queue: "mail", States: []pawltype.State{pawltype.StateDead}})
@@ -395,7 +395,7 @@ func TestAgesUseServersClock(t *testing.T) {
 
 // TestNoNameReadsAsAnother: a change of direction within a name is visible and has no effect. Copying the name yields all of it.
 func TestNoNameReadsAsAnother(t *testing.T) {
-	b := startBrowser(t)
+	b := startHidden(t)
 	w := startWorld(t, "")
 	w.enqueue(t, 1, func(int) pawl.Item {
 		return job("refund\u202eegrahc.", "{\"note\":\"a\u202eb\"}", pawl.Queue("mail"), pawl.Key("\u05d0 7"))
@@ -422,7 +422,7 @@ func TestNoNameReadsAsAnother(t *testing.T) {
 
 // TestLabelsAlign: adjacent fields have aligned labels and aligned inputs.
 func TestLabelsAlign(t *testing.T) {
-	b := startBrowser(t)
+	b := startHidden(t)
 	w := startWorld(t, "")
 	w.enqueue(t, 3, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
 	for _, width := range []int{1440, 820, 390} {
@@ -564,7 +564,7 @@ func (w *world) everywhere(t testing.TB) (task, group string) {
 
 // TestTextIsEscaped opens every page that can show nasty.
 func TestTextIsEscaped(t *testing.T) {
-	b := startBrowser(t)
+	b := startHidden(t)
 	w := startWorld(t, "")
 	task, group := w.everywhere(t)
 	claimed := w.newest(t, admin.Filter{Queue: "x", States: []pawltype.State{pawltype.StateClaimed}})
