@@ -25,8 +25,9 @@ type browser struct {
 	opened int    // pages so far
 	end    func() // stops it
 
-	mu       sync.Mutex
-	session  string // that of the page
+	writing  sync.Mutex // to out
+	mu       sync.Mutex // guards what follows
+	session  string     // that of the page
 	last     int
 	waiting  map[int]chan answer
 	loaded   chan struct{}
@@ -242,11 +243,13 @@ func (b *browser) try(method string, params map[string]any, result any) error {
 	if b.session != "" {
 		msg["sessionId"] = b.session
 	}
+	b.mu.Unlock()
 	data, err := json.Marshal(msg)
 	if err == nil {
+		b.writing.Lock() // not mu, which listen needs to read on: Chromium reads no more while it can't write
 		_, err = b.out.Write(append(data, 0))
+		b.writing.Unlock()
 	}
-	b.mu.Unlock()
 	if err != nil {
 		return err
 	}
