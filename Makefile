@@ -146,9 +146,13 @@ soak-simulator: ## simulate a shard's replicas with many seeds (20 min; PAWL_SEE
 soak-race: ## the same with a few seeds under the race detector (20 min)
 	PAWL_SEEDS=$${PAWL_SEEDS:-20} $(GO) test -race -cpu 1 -count 1 -timeout 60m -v -run $(SIMULATIONS) ./internal/shard
 
+.PHONY: soak-long
+soak-long: ## the tests that otherwise try samples of many similar cases try all of them
+	PAWL_LONG=1 $(GO) test -count 1 -timeout 60m ./internal/node ./internal/ui ./test/conformance
+
 .PHONY: soak
-soak: soak-simulator ## long tests: the simulations, and the real binary under kills, bad disks, network partitions and a million tasks (30 min; needs root, strace and ip)
-	PAWL_CLUSTER_KILLS=$${PAWL_CLUSTER_KILLS:-60} PAWL_CLUSTER_PAUSES=$${PAWL_CLUSTER_PAUSES:-60} PAWL_CLUSTER_ROUNDS=10 PAWL_CLUSTER_CUTS=5 \
+soak: soak-simulator soak-long ## long tests: the simulations, and the real binary under kills, bad disks, network partitions and a million tasks (30 min; needs root, strace and ip)
+	PAWL_LONG=1 PAWL_CLUSTER_KILLS=$${PAWL_CLUSTER_KILLS:-60} PAWL_CLUSTER_PAUSES=$${PAWL_CLUSTER_PAUSES:-60} PAWL_CLUSTER_ROUNDS=10 PAWL_CLUSTER_CUTS=5 \
 	PAWL_KILLS=$${PAWL_KILLS:-300} PAWL_SHARD_KILLS=$${PAWL_SHARD_KILLS:-150} PAWL_SYNC_STEP=1 PAWL_TASKS=$${PAWL_TASKS:-1000000} \
 	PAWL_SQS_MINUTES=$${PAWL_SQS_MINUTES:-3} PAWL_OUTBOX_SECONDS=120 PAWL_IDLE_SECONDS=10 PAWL_PAYMENTS=50000 PAWL_BUDGETS=1 $(GO) test -count 1 -timeout 60m -v ./test/
 	PAWL_KILLS=60 clients/python/test.sh tests/test_kills.py
