@@ -16,7 +16,7 @@ import (
 // Whichever tables deadlines are in, and however many are due at the same time, they are handled in order of time, a
 // bounded number per round, and none is left out.
 func TestDeadlinesPassInOrder(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(10) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		w := NewWorld(t)
 		kinds := [][]schema.DeadlineKind{{schema.OnRequest, schema.OnLease}, {schema.OnTick, schema.OnLease},
