@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,7 +40,7 @@ type engines struct {
 	shards map[uint32]*engineShard
 	trace  []string
 
-	onShare func(to task.Share) // called when a share is sent; nil: nobody asks
+	onShare atomic.Pointer[func(to task.Share)] // called when a share is sent; nil: nobody asks
 }
 
 type engineShard struct {
@@ -197,8 +198,8 @@ func (e *engines) Spaces(ctx context.Context, shard uint32, names []task.SpaceNa
 }
 
 func (e *engines) PutShare(ctx context.Context, shard uint32, name task.SpaceName, to task.Share) (out task.Space, err error) {
-	if e.onShare != nil {
-		e.onShare(to)
+	if f := e.onShare.Load(); f != nil {
+		(*f)(to)
 	}
 	err = e.call(ctx, fmt.Sprintf("share %+v", to), shard, func(r *engine.Round) error {
 		out = engine.PutShare(r, name, to)
@@ -560,7 +561,8 @@ func (m *limitsRun) pass(most time.Duration) { pass(time.Duration(m.rng.Int64N(i
 func limitsModel(t *testing.T, w *world, seed uint64, all *modelCounts) {
 	w.open(modelShards)
 	m := &limitsRun{t: t, w: w, e: newEngines(t, seed, modelShards), rng: rand.New(rand.NewPCG(seed, 5)), shares: map[uint64]task.Amounts{}}
-	m.e.onShare = m.checkShare
+	check := m.checkShare
+	m.e.onShare.Store(&check)
 	e, rng := m.e, m.rng
 	defer e.show()
 	defer m.calls.Wait()
@@ -621,7 +623,7 @@ func limitsModel(t *testing.T, w *world, seed uint64, all *modelCounts) {
 		synctest.Wait()
 	}
 	m.calls.Wait()
-	e.onShare = nil
+	e.onShare.Store(nil) // calls that were given up may still run
 	everyShardProgresses(t, e, func(running, length int64) bool { return putLimits(w.leader.control, running, length) == nil },
 		func() error {
 			_, err := w.leader.control.Queues.Spread(bg, task.Author{}, "default", "a", queues.SpreadTarget{Parts: modelShards})

@@ -5,7 +5,7 @@ package shard
 // The size of the simulations: seeds of each, and steps per seed. A seed of TestMembership finds most planted bugs (docs/guarantees.md) and
 // takes a fifth of the time of one of TestFiveReplicas. make soak-simulator runs 200 seeds of each.
 const (
-	powerSeeds  = 12
+	powerSeeds  = 20
 	threeSeeds  = 4
 	fiveSeeds   = 2
 	fireSteps   = 16

@@ -422,7 +422,7 @@ func TestNoNameReadsAsAnother(t *testing.T) {
 
 // TestLabelsAlign: adjacent fields have aligned labels and aligned inputs.
 func TestLabelsAlign(t *testing.T) {
-	b := startHidden(t)
+	b := startBrowser(t)
 	w := startWorld(t, "")
 	w.enqueue(t, 3, func(int) pawl.Item { return job("a", `{}`, pawl.Queue("mail")) })
 	for _, width := range []int{1440, 820, 390} {
