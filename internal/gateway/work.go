@@ -368,15 +368,10 @@ var errNoRoom = errors.New("there is no memory to send the tasks")
 func (w *work) deliver(claimed []broker.Claimed, room *send.Answer) error {
 	w.sending.Lock()
 	defer w.sending.Unlock()
-	if w.pushing.Err() != nil || w.quiet.isQuiet() { // the worker or an operator has just quieted it
+	// If tasks are allowed again, the worker must hear that first. It or an operator may also just have quieted it.
+	if err := w.sendNotice(); err != nil || w.pushing.Err() != nil || w.quiet.isQuiet() {
 		w.g.giveBack(claimed)
-		return nil
-	}
-	if word := w.quiet.takeNotice(); word != nil { // tasks are allowed again, and the worker must hear that first
-		if err := w.stream.Send(&pawlv1.WorkResponse{Quiet: word}); err != nil {
-			w.g.giveBack(claimed)
-			return err
-		}
+		return err
 	}
 	if _, size := apiproto.Fitting(claimed); send.Take(w.stream.Context(), size, room) != nil {
 		w.g.giveBack(claimed)
@@ -413,6 +408,15 @@ func (w *work) send(frame *pawlv1.WorkResponse) error {
 	return w.stream.Send(frame)
 }
 
+// sendNotice sends the operator's order if the worker does not have it. The caller holds the lock for sending: no task comes between the
+// order and its frame.
+func (w *work) sendNotice() error {
+	if word := w.quiet.takeNotice(); word != nil {
+		return w.stream.Send(&pawlv1.WorkResponse{Quiet: word})
+	}
+	return nil
+}
+
 // onLost queues the notification of a lost claim.
 func (w *work) onLost(l broker.Lost) {
 	w.mu.Lock()
@@ -428,10 +432,11 @@ func (w *work) onLost(l broker.Lost) {
 
 // notify sends the worker an operator's order, and its lost claims.
 func (w *work) notify() error {
-	if word := w.quiet.takeNotice(); word != nil {
-		if err := w.send(&pawlv1.WorkResponse{Quiet: word}); err != nil {
-			return err
-		}
+	w.sending.Lock()
+	err := w.sendNotice()
+	w.sending.Unlock()
+	if err != nil {
+		return err
 	}
 	w.mu.Lock()
 	lost := w.lost

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -113,6 +114,25 @@ func TestWorkStaysQuietUntilItResumes(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// An order stays to be sent until its sender holds the lock for sending: otherwise tasks that are sent meanwhile overtake a resume.
+func TestTasksDoNotOvertakeOrders(t *testing.T) {
+	s := &pipeStream{ctx: t.Context(), out: make(chan *pawlv1.WorkResponse, 1)}
+	w := &work{stream: s, quiet: quietState{notice: &pawlv1.QuietNotice{Reason: "deploy"}}}
+	w.sending.Lock()
+	told := make(chan error)
+	go func() { told <- w.notify() }()
+	for range 10_000 {
+		runtime.Gosched() // notify waits for the lock by then
+	}
+	if word := w.quiet.takeNotice(); word.GetReason() != "deploy" {
+		t.Errorf("another sender finds the order %v, want the one that is not sent yet", word)
+	}
+	w.sending.Unlock()
+	if err := <-told; err != nil || len(s.out) != 0 {
+		t.Errorf("notify sent %d frames, error %v; want none", len(s.out), err)
+	}
 }
 
 // A worker that reconnects gets only the quiet state that it does not know yet.
