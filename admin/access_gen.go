@@ -95,7 +95,7 @@ func newTokenOf[P interface {
 // TokenSpec describes a token to create. It belongs to the caller's namespace unless AllNamespaces is set.
 type TokenSpec struct {
 	Name          string   // letters, digits and . _ - :, up to 64; unique in its namespace
-	Roles         []Role   // at least one
+	Roles         []Role   // what the token may do; at least one
 	Queues        []string // patterns, 1 to 32, in which * matches any characters; *: all queues
 	AllNamespaces bool     // valid in all namespaces; else in the caller's
 	// Makes a token without a secret, for callers that present a client certificate with this name:

@@ -61,7 +61,7 @@ type AuditFilter struct {
 	Actor      string
 	Action     string // such as queue.pause, or a whole group: queue.*
 	TargetKind string // queue, task, group, operation, schedule, worker, node, shard, cluster, token, namespace, webhook, marker
-	Target     string // a name, or the id of a task
+	Target     string // a name, or the id of a task, a worker or a marker
 	Queue      string // the target's
 }
 

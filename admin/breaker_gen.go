@@ -21,7 +21,7 @@ type Breaker struct {
 	Window      time.Duration // 1 s to 1 h; default 1 min
 	MinAttempts int           // in the window, 1 to 100,000; the breaker does not open on fewer; default 20
 	Hold        time.Duration // 1 s to 24 h; default 30 s
-	MaxHold     time.Duration // hold to 24 h; default 10 min, or hold
+	MaxHold     time.Duration // between hold and 24 h; default: 10 min, or hold if that is longer
 	Probes      int           // 1 to 100; default 3
 }
 

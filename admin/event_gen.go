@@ -67,7 +67,8 @@ type EventFilter struct {
 	After string
 	// Asks only to be told that something happened: instead of events, each shard sends one of kind "changed", at most
 	// once per digest (100 ms to 10 s). It costs next to nothing, however much happens. It can't be combined with a
-	// position to start from: a stream that is reopened may have missed something. 0: send the events themselves.
+	// position to start from: a stream that is reopened may have missed something. If it is zero, the events themselves
+	// are sent.
 	Digest time.Duration
 }
 

@@ -18,7 +18,7 @@ type Marker struct {
 	Version   string     // what was deployed: one line, up to 100 bytes
 	URL       string     // an http or https URL, up to 1,000 bytes
 	Queues    []string   // patterns of the queues it concerns, in which * matches any characters; nil: all
-	Types     []string   // patterns of the task types it concerns; nil: all
+	Types     []string   // patterns of the task types it concerns, in which * stands for any characters; nil: all
 	At        time.Time
 	EndedAt   time.Time // zero: an incident is still open; other markers are points in time
 	CreatedBy string
@@ -48,7 +48,7 @@ type MarkerSpec struct {
 	Version string     // what was deployed: one line, up to 100 bytes
 	URL     string     // an http or https URL, up to 1,000 bytes
 	Queues  []string   // patterns of the queues it concerns, at most 16; nil: all
-	Types   []string   // patterns of the task types it concerns, at most 16; nil: all
+	Types   []string   // patterns of the task types it concerns, in which * stands for any characters; at most 16; nil: all
 	At      time.Time  // within the last 90 days, or up to a day ahead; default now
 	EndedAt time.Time  // not before at, and at most a day ahead; zero: an incident is still open, other markers are points in time
 	// A UUID that identifies the call: a repeat with the same RequestID after a lost response returns the marker of the

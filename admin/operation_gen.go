@@ -11,16 +11,16 @@ import (
 	pawlv1 "github.com/pawlq/pawl/api/pawl/v1"
 )
 
-// Action is what an operation does to every task that its filter selects.
+// Action is what an operation does to every task that its filter selects and that is in one of the action's states.
 type Action string
 
 const (
-	ActionReplay      Action = "replay"       // retrying, discarded, dead, poisoned, cancelled; without states in the filter: dead
-	ActionCancel      Action = "cancel"       // scheduled, ready, claimed, retrying
-	ActionDiscard     Action = "discard"      // scheduled, ready, retrying, dead, poisoned; dead letters are archived first
-	ActionMove        Action = "move"         // scheduled, ready, retrying
-	ActionSetPriority Action = "set_priority" // scheduled, ready, retrying
-	ActionRunNow      Action = "run_now"      // scheduled, retrying
+	ActionReplay      Action = "replay"       // tasks that are retrying, discarded, dead, poisoned or cancelled; dead only, if the filter has no states
+	ActionCancel      Action = "cancel"       // tasks that are scheduled, ready, claimed or retrying
+	ActionDiscard     Action = "discard"      // tasks that are scheduled, ready, retrying, dead or poisoned; dead letters are archived first
+	ActionMove        Action = "move"         // tasks that are scheduled, ready or retrying
+	ActionSetPriority Action = "set_priority" // tasks that are scheduled, ready or retrying
+	ActionRunNow      Action = "run_now"      // tasks that are scheduled or retrying
 )
 
 var actionWords = convert.Words[Action](pawlv1.Action_name, "ACTION_")

@@ -93,8 +93,8 @@ func queueOf(p *pawlv1.Queue) Queue {
 	}
 }
 
-// QueueSettings holds the settings of a queue. In responses every field has its effective value; in requests, a
-// missing or zero field means the default.
+// QueueSettings holds the settings of a queue. In responses every field has its effective value; in requests, a field
+// that is zero has the default.
 type QueueSettings struct {
 	Weights     *PriorityWeights // divides claims among the priorities that have tasks; nil: strict order of priorities
 	Retry       pawltype.RetryPolicy
@@ -327,7 +327,7 @@ func readyByPriorityOf(p *pawlv1.ReadyByPriority) ReadyByPriority {
 	}
 }
 
-// SpreadOptions says over which shards to spread a queue: either these shards, or as many as parts says.
+// SpreadOptions is where to spread a queue: over these shards, or over as many as parts says.
 type SpreadOptions struct {
 	Parts  int   // how many shards: first those that have the queue, then those with the fewest other queues
 	Shards []int // numbers of shards
@@ -353,7 +353,7 @@ func (v SpreadOptions) message() *pawlv1.SpreadQueueRequest {
 // DeadGroups groups dead letters by type and message.
 type DeadGroups struct {
 	Groups  []DeadGroup        // largest first, at most 1,000
-	Partial bool               // there were more dead letters than one call reads
+	Partial bool               // there were more dead letters than one call reads: only the newest are counted
 	Missing []pawltype.Missing // shards and nodes whose part is missing, and why
 }
 

@@ -25,8 +25,8 @@ var missedWords = convert.Words[Missed](pawlv1.Missed_name, "MISSED_")
 type Overlap string
 
 const (
-	OverlapAllow Overlap = "allow" // the default
-	OverlapSkip  Overlap = "skip"
+	OverlapAllow Overlap = "allow" // the tick creates a task all the same
+	OverlapSkip  Overlap = "skip"  // the tick is skipped
 )
 
 var overlapWords = convert.Words[Overlap](pawlv1.Overlap_name, "OVERLAP_")

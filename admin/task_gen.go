@@ -27,7 +27,7 @@ type Filter struct {
 	Text          string         // substring of the payload
 	Fingerprint   string         // of type and last error message, as in DeadGroup
 	Operation     string         // id of the last operation that changed the task
-	Payload       []PayloadField // at most 8, all of which must match
+	Payload       []PayloadField // fields of a JSON payload and their values, as in customer.id:42; at most 8, all of which must match
 	all           bool           // see AllTasks
 }
 
@@ -103,7 +103,7 @@ type ScheduledTask struct {
 	IdempotencyTTL time.Duration         // above 0; default 24 h
 	MaxAttempts    int                   // default: the queue's
 	Retry          *pawltype.RetryPolicy // default: the queue's
-	Timeout        time.Duration         // of one run, above 0; default: the queue's
+	Timeout        time.Duration         // of one run, above 0 and at most 24 h; default: the queue's
 	ExpiresIn      time.Duration         // above 0; discarded unless started within this time
 	// How long it is kept once ended; 0: not at all, so a call that waits for its end may get not_found; default: the
 	// queue's for its end state.

@@ -139,13 +139,13 @@ func (f *Field) one(request bool) Schema {
 	return Schema{"type": "string"}
 }
 
-// integer describes an integer. The bounds of its type go without saying.
+// integer describes an integer. The bounds of 64 bits go without saying.
 func integer(low, high int64) Schema {
 	s := Schema{"type": "integer"}
 	if low > math.MinInt64 {
 		s["minimum"] = low
 	}
-	if high != math.MaxInt32 && high != math.MaxUint32 && high != math.MaxInt64 {
+	if high < math.MaxInt64 {
 		s["maximum"] = high
 	}
 	return s

@@ -30,6 +30,8 @@ type example struct {
 	Request json.RawMessage `json:"request,omitempty"`
 	Status  int             `json:"status"`
 	Answer  json.RawMessage `json:"answer"`
+	// Stamped reports whether headers say which state of a shard the answer reflects.
+	Stamped bool `json:"stamped,omitempty"`
 }
 
 // session calls every operation of the REST API once, and records requests and responses.
@@ -87,6 +89,9 @@ func TestAPIExamples(t *testing.T) {
 		}
 		if got, want := outline(example.Answer), outline(written.Answer); got != want {
 			t.Errorf("%s: the example has %s\nbut the server answers %s", op, want, example.Answer)
+		}
+		if written.Stamped != example.Stamped {
+			t.Errorf("%s: an answer with the headers of a shard: %t, but %t in the example", op, example.Stamped, written.Stamped)
 		}
 	}
 }
@@ -262,8 +267,8 @@ func (s *session) play() {
 	s.do("undrainNode", "")
 	s.do("transferLeader", `{"to":"n1"}`)
 	// These need more than one node. Their responses are empty.
-	s.keep("moveReplica", `{"from":"n1","to":"n4"}`, http.StatusOK, `{}`)
-	s.keep("removeNode", `{"force":true}`, http.StatusOK, `{}`)
+	s.keep("moveReplica", `{"from":"n1","to":"n4"}`, example{Status: http.StatusOK, Answer: []byte(`{}`)})
+	s.keep("removeNode", `{"force":true}`, example{Status: http.StatusOK, Answer: []byte(`{}`)})
 
 	s.vars["queue"] = "retired"
 	s.quietly("putQueue", `{"settings":{}}`)
@@ -283,8 +288,7 @@ func (s *session) steerOperation() {
 func (s *session) do(op, body string, set ...string) {
 	s.t.Helper()
 	name, _, _ := strings.Cut(op, "?")
-	status, answer := s.call(op, body, set)
-	s.keep(name, s.fill(body), status, string(answer))
+	s.keep(name, s.fill(body), s.call(op, body, set))
 }
 
 // quietly makes a call that is not recorded.
@@ -293,7 +297,7 @@ func (s *session) quietly(op, body string, set ...string) {
 	s.call(op, body, set)
 }
 
-func (s *session) call(op, body string, set []string) (status int, answer []byte) {
+func (s *session) call(op, body string, set []string) (answered example) {
 	s.t.Helper()
 	name, query, _ := strings.Cut(op, "?")
 	to, ok := s.ops[name]
@@ -314,12 +318,14 @@ func (s *session) call(op, body string, set []string) (status int, answer []byte
 		s.t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	if answer, err = io.ReadAll(resp.Body); err != nil {
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
 		s.t.Fatal(err)
 	}
+	answered = example{Status: resp.StatusCode, Answer: answer, Stamped: resp.Header.Get("Pawl-Shard") != ""}
 	if resp.StatusCode >= 300 {
 		s.t.Errorf("%s %s %s: %s", op, path, s.fill(body), answer)
-		return resp.StatusCode, answer
+		return answered
 	}
 	var v any
 	if err := json.Unmarshal(answer, &v); err != nil {
@@ -329,7 +335,7 @@ func (s *session) call(op, body string, set []string) (status int, answer []byte
 		variable, path, _ := strings.Cut(to, "=")
 		s.vars[variable] = fmt.Sprint(at(v, path))
 	}
-	return resp.StatusCode, answer
+	return answered
 }
 
 // fill replaces variables in a text.
@@ -356,8 +362,8 @@ func at(v any, path string) any {
 	return v
 }
 
-func (s *session) keep(op, request string, status int, answer string) {
-	e := example{Status: status, Answer: s.scrub(answer)}
+func (s *session) keep(op, request string, e example) {
+	e.Answer = s.scrub(string(e.Answer))
 	if request != "" {
 		e.Request = s.scrub(request)
 	}

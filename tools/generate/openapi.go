@@ -40,6 +40,7 @@ type document struct {
 	examples  map[string]struct {
 		Request, Answer json.RawMessage
 		Status          int
+		Stamped         bool // the answer says which state of a shard it reflects
 	}
 }
 
@@ -202,14 +203,6 @@ func (d *document) operation(op object, r *rest.Route, m protoreflect.MethodDesc
 	}
 	status := strconv.Itoa(max(int(r.Spec.GetStatus()), http.StatusOK))
 	set("responses", object{status: object{"description": "Done.", "content": asJSON(schema)}})
-	for _, response := range section(op, "responses") {
-		headers := object{}
-		for _, h := range []string{"Pawl-Shard", "Pawl-Index", "Pawl-Time"} {
-			headers[h] = object{"$ref": "#/components/headers/" + h}
-		}
-		maps.Copy(headers, section(response.(object), "headers"))
-		response.(object)["headers"] = headers
-	}
 }
 
 var inPath = regexp.MustCompile(`\{(\w+)\}`)
@@ -218,9 +211,6 @@ var inPath = regexp.MustCompile(`\{(\w+)\}`)
 func (d *document) parameters(r *rest.Route, fields []*apijson.Field) (all []any) {
 	for _, m := range inPath.FindAllStringSubmatch(r.Path, -1) {
 		p := d.parameter(pathField(fields, m[1]), "path")
-		if p["name"] != m[1] && p["description"] == nil {
-			p["description"] = fmt.Sprintf("Its %s.", p["name"])
-		}
 		p["name"], p["required"] = m[1], true
 		all = append(all, p)
 	}
@@ -262,7 +252,7 @@ func (d *document) body(r *rest.Route, m protoreflect.MessageDescriptor) object 
 		delete(d.schemas, name)
 		name = "Nothing"
 	}
-	return object{"required": s["required"] != nil || s["minProperties"] != nil, "content": asJSON(apijson.Ref(name))}
+	return object{"required": s["required"] != nil || s["minProperties"] != nil || s["anyOf"] != nil, "content": asJSON(apijson.Ref(name))}
 }
 
 // alone returns the only message that is inlined in one without other fields, or that one itself.
@@ -307,7 +297,7 @@ func (d *document) parameter(f *apijson.Field, in string) object {
 	return p
 }
 
-// example adds the example of an operation to its request and its answer.
+// example adds the example of an operation to its request and its answer, with the headers that the server's answer had.
 func (d *document) example(op object) {
 	e, ok := d.examples[op["operationId"].(string)]
 	if !ok {
@@ -319,7 +309,16 @@ func (d *document) example(op object) {
 		}
 	}
 	put(section(op, "requestBody"), e.Request)
-	put(section(section(op, "responses"), strconv.Itoa(e.Status)), e.Answer)
+	answer := section(section(op, "responses"), strconv.Itoa(e.Status))
+	put(answer, e.Answer)
+	if e.Stamped {
+		if answer["headers"] == nil {
+			answer["headers"] = object{}
+		}
+		for _, h := range []string{"Pawl-Shard", "Pawl-Index", "Pawl-Time"} {
+			section(answer, "headers")[h] = object{"$ref": "#/components/headers/" + h}
+		}
+	}
 }
 
 // layOut writes a value, on one line if it is short or an example.

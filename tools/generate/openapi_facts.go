@@ -8,6 +8,7 @@ import (
 
 	"github.com/pawlq/pawl/internal/apijson"
 	"github.com/pawlq/pawl/internal/contract"
+	"github.com/pawlq/pawl/internal/node/datadir"
 	"github.com/pawlq/pawl/internal/task"
 )
 
@@ -52,12 +53,13 @@ var requestFacts = []fact{
 	{"RotateTokenRequest.overlap RotateWebhookSecretRequest.overlap", object{"default": "24h"}},
 	{"GetQueueScaleRequest.slots", object{"default": 10}},
 	{"SetReplicationRequest.replication", object{"type": "integer", "enum": contract.Replications}},
-	{"AddShardsRequest.total", object{"maximum": 64}},
+	{"AddShardsRequest.total", object{"maximum": datadir.MaxShards}},
 	{"AuditFilter.action", object{"pattern": `^[a-z]+\.([a-z_]+|\*)$`}},
 	{"Filter.payload", apijson.Ref("PayloadFields")},
 	{"GroupDeadRequest.queue", nil}, // it is in the path of another route
 	{"PutScheduleRequest.create_only", nil},
-	{"UpdateTaskRequest CreateGroupRequest SpreadQueueRequest", object{"minProperties": 1}},
+	{"UpdateTaskRequest CreateGroupRequest", object{"minProperties": 1}},
+	{"SpreadQueueRequest", object{"anyOf": []object{{"required": []string{"parts"}}, {"required": []string{"shards"}}}}},
 }
 
 // facts are those of requests and answers.
@@ -74,6 +76,8 @@ var facts = []fact{
 	{"*.certificate", object{"pattern": "^(uri|dns|email|subject):.+$", "maxLength": 512}},
 	{"*.tags", object{"maxItems": task.MaxTags, "items": object{"minLength": 1, "maxLength": nameSize}}},
 	{"TaskSpec.headers Task.headers ClaimedTask.headers", object{"maxProperties": task.DefaultLimits().Headers}},
+	{"OperationSpec.rate", object{"description": "Tasks per second, minute or hour at most, such as 50/s. Absent: as fast " +
+		"as possible without delaying other work."}},
 	{"RetryPolicy.jitter", object{"minimum": 0, "maximum": 1}},
 	{"Progress.percent", object{"minimum": 0, "maximum": 100}},
 	{"Unique.states", object{"maxItems": len(task.States), "uniqueItems": true}},
@@ -142,12 +146,18 @@ func factsOf(name string, kind protoreflect.Kind, request bool) (all []object) {
 	}
 	for _, fact := range known {
 		for about := range strings.FieldsSeq(fact.about) {
-			if ok, _ := path.Match(about, name); ok && (kind == protoreflect.StringKind || !strings.Contains(about, "*")) {
+			if isAbout(about, name, kind) {
 				all = append(all, fact.schema)
 			}
 		}
 	}
 	return all
+}
+
+// isAbout reports whether a fact applies to a message or a field.
+func isAbout(about, name string, kind protoreflect.Kind) bool {
+	ok, err := path.Match(about, name)
+	return ok && err == nil && (kind == protoreflect.StringKind || !strings.Contains(about, "*"))
 }
 
 // add adds a fact to a schema.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,7 +24,7 @@ func (d *document) field(f *apijson.Field, request bool) object {
 		}
 		add(s, fact)
 	}
-	if doc := d.ofField(f, valuesOf(s)); doc != "" {
+	if doc := d.ofField(f, s); doc != "" && s["description"] == nil {
 		s["description"] = doc
 	}
 	return s
@@ -33,6 +34,11 @@ func (d *document) field(f *apijson.Field, request bool) object {
 func valuesOf(s object) []string {
 	if items, ok := s["items"].(object); ok {
 		return valuesOf(items)
+	}
+	if ref, ok := s["$ref"].(string); ok {
+		if enum, ok := described(strings.TrimPrefix(ref, "#/components/schemas/")).(protoreflect.EnumDescriptor); ok {
+			return words(enum)
+		}
 	}
 	return strings.Fields(strings.Trim(fmt.Sprint(s["enum"]), "[]"))
 }
@@ -69,6 +75,9 @@ func (d *document) message(name string, m protoreflect.MessageDescriptor, but fu
 	for _, fact := range factsOf(nameOf(m), protoreflect.MessageKind, request) {
 		add(s, fact)
 	}
+	if other := d.schemas[name]; other != nil && !reflect.DeepEqual(other, s) {
+		panic("two requests with different fields in their paths have the schema " + name)
+	}
 	d.schemas[name] = s
 	return s
 }
@@ -96,15 +105,18 @@ func (d *document) refer(name string) {
 	}
 	switch of := described(name).(type) {
 	case protoreflect.EnumDescriptor:
-		var each []string
+		doc := d.about(of)
 		values := of.Values()
-		for i := 1; i < values.Len(); i++ {
-			if doc := d.docs[nameOf(of)+"_"+string(values.Get(i).Name())]; doc != "" {
-				each = append(each, word(values.Get(i))+": "+doc)
+		for i := range values.Len() {
+			what := "`" + word(values.Get(i)) + "`"
+			if i == 0 {
+				what = "absent"
+			}
+			if text := d.docs[nameOf(of)+"_"+string(values.Get(i).Name())]; text != "" {
+				doc += "\n- " + what + ": " + d.inREST(text)
 			}
 		}
-		d.schemas[name] = object{"type": "string", "enum": words(of),
-			"description": strings.TrimSpace(d.about(of) + " " + d.sentence(strings.Join(each, "; "), words(of)...))}
+		d.schemas[name] = object{"type": "string", "enum": words(of), "description": doc}
 	case protoreflect.MessageDescriptor:
 		d.complete(d.message(name, of, func(string) bool { return false }))
 	default:
@@ -136,21 +148,32 @@ func (d *document) about(of protoreflect.Descriptor) string {
 }
 
 var (
-	verb = regexp.MustCompile(`^(is|are|has|holds|says|describes) `)
+	verb = regexp.MustCompile(`^(is|are|has|holds|says that|says|describes) `)
 	// notSet finds the words for a field that is not set, if what that means follows.
 	notSet = regexp.MustCompile(`\b(empty|none):|"":`)
 	quoted = regexp.MustCompile(`"" (if|while)`)
+	demand = regexp.MustCompile(`^(?i:required)(;|:|$) *`) // of the schema's list
+	zeroed = regexp.MustCompile(`\b0s?:`)
 	// literal finds what has no capital at the beginning of a sentence.
 	literal = regexp.MustCompile(`^([a-z]+[_.*]|true:|false:)`)
 )
 
-// ofField returns the comment of a field. In JSON, what is not set is absent. words are the values that the field may have.
-func (d *document) ofField(f *apijson.Field, words []string) string {
+// ofField returns the comment of a field with a schema. In JSON, what is not set is absent, and so is a zero that the
+// schema does not allow.
+func (d *document) ofField(f *apijson.Field, s object) string {
 	doc := d.docs[strings.ReplaceAll(nameOf(f.D.Parent()), ".", "_")+"."+camel(f.D)]
 	if !f.Always() {
 		doc = quoted.ReplaceAllString(notSet.ReplaceAllString(doc, "absent:"), "absent $1")
+		if least, bounded := s["minimum"]; !d.inRequest[f.D.ContainingMessage().FullName()] || bounded && fmt.Sprint(least) != "0" {
+			doc = zeroed.ReplaceAllString(doc, "absent:")
+		}
 	}
-	return d.sentence(unset.ReplaceAllString(doc, "absent"), words...)
+	doc = demand.ReplaceAllString(doc, "")
+	plain := valuesOf(s)
+	for _, sibling := range apijson.Of(f.D.ContainingMessage()).All() {
+		plain = append(plain, sibling.Name())
+	}
+	return d.sentence(unset.ReplaceAllString(doc, "absent"), plain...)
 }
 
 // sentence returns a comment as a sentence, with the words of REST. If it begins with one of words, it has no capital.
@@ -158,7 +181,20 @@ func (d *document) sentence(doc string, words ...string) string {
 	if doc == "" {
 		return ""
 	}
-	doc = term.ReplaceAllStringFunc(doc, func(name string) string {
+	doc = d.inREST(doc)
+	first, _, _ := strings.Cut(doc, " ")
+	if !literal.MatchString(doc) && !slices.Contains(words, strings.TrimRight(first, ",:;")) {
+		doc = strings.ToUpper(doc[:1]) + doc[1:]
+	}
+	if strings.ContainsAny(doc[len(doc)-1:], ":,;") {
+		panic("a comment that does not end: " + doc)
+	}
+	return strings.TrimSuffix(doc, ".") + "."
+}
+
+// inREST returns a comment with the words of REST for the values of enums and for calls.
+func (d *document) inREST(doc string) string {
+	return term.ReplaceAllStringFunc(doc, func(name string) string {
 		if v, ok := lookUp(name).(protoreflect.EnumValueDescriptor); ok {
 			return word(v)
 		}
@@ -167,9 +203,4 @@ func (d *document) sentence(doc string, words ...string) string {
 		}
 		return name
 	})
-	first, _, _ := strings.Cut(doc, " ")
-	if !literal.MatchString(doc) && !slices.Contains(words, strings.TrimRight(first, ",:;")) {
-		doc = strings.ToUpper(doc[:1]) + doc[1:]
-	}
-	return strings.TrimSuffix(doc, ".") + "."
 }

@@ -515,7 +515,7 @@ func (x *GetTokenResponse) GetToken() *Token {
 type AddTokenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                                         // letters, digits and . _ - :, up to 64; unique in its namespace
-	Roles         []string               `protobuf:"bytes,2,rep,name=roles,proto3" json:"roles,omitempty"`                                       // at least one
+	Roles         []string               `protobuf:"bytes,2,rep,name=roles,proto3" json:"roles,omitempty"`                                       // what the token may do; at least one
 	Queues        []string               `protobuf:"bytes,3,rep,name=queues,proto3" json:"queues,omitempty"`                                     // patterns, 1 to 32, in which * matches any characters; *: all queues
 	AllNamespaces bool                   `protobuf:"varint,4,opt,name=all_namespaces,json=allNamespaces,proto3" json:"all_namespaces,omitempty"` // valid in all namespaces; else in the caller's
 	ExpiresIn     *durationpb.Duration   `protobuf:"bytes,5,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`              // at most 10 years; default 90 days, or never with certificate
@@ -1697,7 +1697,7 @@ func (x *ListNamespacesResponse) GetNextCursor() string {
 // AddNamespaceRequest describes a namespace to create.
 type AddNamespaceRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`     // a to z, 0 to 9, and - within it, up to 63
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`     // up to 63 of a to z and 0 to 9, and - between them
 	Quotas        *Quotas                `protobuf:"bytes,2,opt,name=quotas,proto3" json:"quotas,omitempty"` // defaults if unset: 1,000,000 tasks that have not ended, 1 GiB of their payloads, 1,000 queues and 100,000 schedules
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

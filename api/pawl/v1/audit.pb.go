@@ -90,7 +90,7 @@ type AuditFilter struct {
 	Actor         *string                `protobuf:"bytes,3,opt,name=actor,proto3,oneof" json:"actor,omitempty"`
 	Action        *string                `protobuf:"bytes,4,opt,name=action,proto3,oneof" json:"action,omitempty"`                           // such as queue.pause, or a whole group: queue.*
 	TargetKind    *string                `protobuf:"bytes,5,opt,name=target_kind,json=targetKind,proto3,oneof" json:"target_kind,omitempty"` // queue, task, group, operation, schedule, worker, node, shard, cluster, token, namespace, webhook, marker
-	Target        *string                `protobuf:"bytes,6,opt,name=target,proto3,oneof" json:"target,omitempty"`                           // a name, or the id of a task
+	Target        *string                `protobuf:"bytes,6,opt,name=target,proto3,oneof" json:"target,omitempty"`                           // a name, or the id of a task, a worker or a marker
 	Queue         *string                `protobuf:"bytes,7,opt,name=queue,proto3,oneof" json:"queue,omitempty"`                             // the target's
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

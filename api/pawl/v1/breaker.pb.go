@@ -27,7 +27,7 @@ const (
 // attempts have ended within the window and at least failure_rate percent of them failed: tasks of the type are then held. After hold, it
 // admits one task at a time as a probe. It closes after as many consecutive successes as probes says; a failed probe opens it again, each
 // time for twice as long. Failures, timeouts and lost leases count as failures; released, snoozed, discarded, cancelled and poisoned
-// attempts do not count at all. In requests, a field that is missing or zero gets its default.
+// attempts do not count at all. In requests, a field that is unset has its default.
 type Breaker struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Off           bool                   `protobuf:"varint,1,opt,name=off,proto3" json:"off,omitempty"`                                    // for a single type: it has no breaker, and all other fields are unset
@@ -35,7 +35,7 @@ type Breaker struct {
 	Window        *durationpb.Duration   `protobuf:"bytes,3,opt,name=window,proto3" json:"window,omitempty"`                               // 1s to 1h; default 1m
 	MinAttempts   int32                  `protobuf:"varint,4,opt,name=min_attempts,json=minAttempts,proto3" json:"min_attempts,omitempty"` // in the window, 1 to 100,000; the breaker does not open on fewer; default 20
 	Hold          *durationpb.Duration   `protobuf:"bytes,5,opt,name=hold,proto3" json:"hold,omitempty"`                                   // 1s to 24h; default 30s
-	MaxHold       *durationpb.Duration   `protobuf:"bytes,6,opt,name=max_hold,json=maxHold,proto3" json:"max_hold,omitempty"`              // hold to 24h; default 10m, or hold
+	MaxHold       *durationpb.Duration   `protobuf:"bytes,6,opt,name=max_hold,json=maxHold,proto3" json:"max_hold,omitempty"`              // between hold and 24h; default: 10m, or hold if that is longer
 	Probes        int32                  `protobuf:"varint,7,opt,name=probes,proto3" json:"probes,omitempty"`                              // 1 to 100; default 3
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -1312,7 +1312,7 @@ func (*SetReplicationResponse) Descriptor() ([]byte, []int) {
 // SetAuditRetentionRequest says how long audit entries are kept.
 type SetAuditRetentionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Retention     *durationpb.Duration   `protobuf:"bytes,1,opt,name=retention,proto3" json:"retention,omitempty"` // 1 day to 10 years; default 90 days
+	Retention     *durationpb.Duration   `protobuf:"bytes,1,opt,name=retention,proto3" json:"retention,omitempty"` // 1 day to 10 years
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -35,7 +35,7 @@ type WatchEventsRequest struct {
 	Cursor string `protobuf:"bytes,5,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	// Asks only to be told that something happened: instead of events, each shard sends one of kind "changed", at most once per digest (100ms
 	// to 10s). It costs next to nothing, however much happens. It can't be combined with a position to start from: a stream that is
-	// reopened may have missed something. Unset: send the events themselves.
+	// reopened may have missed something. If it is unset, the events themselves are sent.
 	Digest        *durationpb.Duration `protobuf:"bytes,6,opt,name=digest,proto3" json:"digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

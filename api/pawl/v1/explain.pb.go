@@ -710,7 +710,7 @@ func (x *IdleType) GetTasks() int64 {
 	return 0
 }
 
-// Rate is as in QueueSettings.
+// Rate is a rate limit: tokens come back at this rate, and burst is how many there are at most.
 type Reason_Rate struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Limit         int32                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"` // tokens per period

@@ -31,7 +31,7 @@ type Marker struct {
 	Version       string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"` // what was deployed: one line, up to 100 bytes
 	Url           string                 `protobuf:"bytes,5,opt,name=url,proto3" json:"url,omitempty"`         // an http or https URL, up to 1,000 bytes
 	Queues        []string               `protobuf:"bytes,6,rep,name=queues,proto3" json:"queues,omitempty"`   // patterns of the queues it concerns, in which * matches any characters; none: all
-	Types         []string               `protobuf:"bytes,7,rep,name=types,proto3" json:"types,omitempty"`     // patterns of the task types it concerns; none: all
+	Types         []string               `protobuf:"bytes,7,rep,name=types,proto3" json:"types,omitempty"`     // patterns of the task types it concerns, in which * stands for any characters; none: all
 	At            *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=at,proto3" json:"at,omitempty"`
 	EndedAt       *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"` // unset: an incident is still open; other markers are points in time
 	CreatedBy     string                 `protobuf:"bytes,10,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
@@ -155,7 +155,7 @@ type AddMarkerRequest struct {
 	Version       *string                `protobuf:"bytes,3,opt,name=version,proto3,oneof" json:"version,omitempty"`                      // what was deployed: one line, up to 100 bytes
 	Url           *string                `protobuf:"bytes,4,opt,name=url,proto3,oneof" json:"url,omitempty"`                              // an http or https URL, up to 1,000 bytes
 	Queues        []string               `protobuf:"bytes,5,rep,name=queues,proto3" json:"queues,omitempty"`                              // patterns of the queues it concerns, at most 16; none: all
-	Types         []string               `protobuf:"bytes,6,rep,name=types,proto3" json:"types,omitempty"`                                // patterns of the task types it concerns, at most 16; none: all
+	Types         []string               `protobuf:"bytes,6,rep,name=types,proto3" json:"types,omitempty"`                                // patterns of the task types it concerns, in which * stands for any characters; at most 16; none: all
 	At            *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=at,proto3" json:"at,omitempty"`                                      // within the last 90 days, or up to a day ahead; default now
 	EndedAt       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`             // not before at, and at most a day ahead; unset: an incident is still open, other markers are points in time
 	RequestId     *string                `protobuf:"bytes,9,opt,name=request_id,json=requestId,proto3,oneof" json:"request_id,omitempty"` // a UUID, the same in retries of the call; absent: the call will not be retried

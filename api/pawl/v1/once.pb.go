@@ -144,7 +144,7 @@ func (x *BeginOnceRequest) GetKey() string {
 type BeginOnceResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	State         OnceState              `protobuf:"varint,1,opt,name=state,proto3,enum=pawl.v1.OnceState" json:"state,omitempty"`
-	Result        []byte                 `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`                           // if done: a JSON value, or empty
+	Result        []byte                 `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`                           // if done: a JSON value; empty: it has none
 	KeptUntil     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=kept_until,json=keptUntil,proto3" json:"kept_until,omitempty"`    // if done
 	Holder        *OnceHolder            `protobuf:"bytes,4,opt,name=holder,proto3" json:"holder,omitempty"`                           // if held
 	RetryAfter    *durationpb.Duration   `protobuf:"bytes,5,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"` // if held: when to begin again
@@ -461,7 +461,7 @@ func (x *AbandonOnceRequest) GetKey() string {
 	return ""
 }
 
-// AbandonOnceResponse says that the key is free again.
+// AbandonOnceResponse is the state of the once key: an effect that is already recorded stays so.
 type AbandonOnceResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	State         OnceState              `protobuf:"varint,1,opt,name=state,proto3,enum=pawl.v1.OnceState" json:"state,omitempty"` // free, or done if it was already

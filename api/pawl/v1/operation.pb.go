@@ -23,17 +23,17 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Action is what an operation does to every task that its filter selects.
+// Action is what an operation does to every task that its filter selects and that is in one of the action's states.
 type Action int32
 
 const (
 	Action_ACTION_UNSPECIFIED  Action = 0
-	Action_ACTION_REPLAY       Action = 1 // retrying, discarded, dead, poisoned, cancelled; without states in the filter: dead
-	Action_ACTION_CANCEL       Action = 2 // scheduled, ready, claimed, retrying
-	Action_ACTION_DISCARD      Action = 3 // scheduled, ready, retrying, dead, poisoned; dead letters are archived first
-	Action_ACTION_MOVE         Action = 4 // scheduled, ready, retrying
-	Action_ACTION_SET_PRIORITY Action = 5 // scheduled, ready, retrying
-	Action_ACTION_RUN_NOW      Action = 6 // scheduled, retrying
+	Action_ACTION_REPLAY       Action = 1 // tasks that are retrying, discarded, dead, poisoned or cancelled; dead only, if the filter has no states
+	Action_ACTION_CANCEL       Action = 2 // tasks that are scheduled, ready, claimed or retrying
+	Action_ACTION_DISCARD      Action = 3 // tasks that are scheduled, ready, retrying, dead or poisoned; dead letters are archived first
+	Action_ACTION_MOVE         Action = 4 // tasks that are scheduled, ready or retrying
+	Action_ACTION_SET_PRIORITY Action = 5 // tasks that are scheduled, ready or retrying
+	Action_ACTION_RUN_NOW      Action = 6 // tasks that are scheduled or retrying
 )
 
 // Enum value maps for Action.

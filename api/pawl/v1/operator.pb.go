@@ -129,11 +129,12 @@ func (QueueTrait) EnumDescriptor() ([]byte, []int) {
 	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{1}
 }
 
+// QueueOrder is the order of a list of queues. Only a list by name has more than one page.
 type QueueOrder int32
 
 const (
 	QueueOrder_QUEUE_ORDER_UNSPECIFIED QueueOrder = 0 // by name
-	QueueOrder_QUEUE_ORDER_MOST        QueueOrder = 1 // most dead, poisoned or ready tasks first, according to the trait, or else most unfinished tasks. One page, without a cursor
+	QueueOrder_QUEUE_ORDER_MOST        QueueOrder = 1 // most dead, poisoned or ready tasks first, according to the trait, or else most unfinished tasks
 )
 
 // Enum value maps for QueueOrder.
@@ -175,7 +176,7 @@ func (QueueOrder) EnumDescriptor() ([]byte, []int) {
 	return file_pawl_v1_operator_proto_rawDescGZIP(), []int{2}
 }
 
-// QueueSettings holds the settings of a queue. In responses every field has its effective value; in requests, a missing or zero field means
+// QueueSettings holds the settings of a queue. In responses every field has its effective value; in requests, a field that is unset has
 // the default.
 type QueueSettings struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1539,7 +1540,7 @@ type PauseQueueRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`   // for the audit log
-	Type          *string                `protobuf:"bytes,3,opt,name=type,proto3,oneof" json:"type,omitempty"` // only tasks of this type, or:
+	Type          *string                `protobuf:"bytes,3,opt,name=type,proto3,oneof" json:"type,omitempty"` // only tasks of this type; not with key
 	Key           *string                `protobuf:"bytes,4,opt,name=key,proto3,oneof" json:"key,omitempty"`   // only tasks of this key
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1652,7 +1653,7 @@ type ResumeQueueRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`   // for the audit log
-	Type          *string                `protobuf:"bytes,3,opt,name=type,proto3,oneof" json:"type,omitempty"` // the pause of this type, or:
+	Type          *string                `protobuf:"bytes,3,opt,name=type,proto3,oneof" json:"type,omitempty"` // the pause of this type; not with key
 	Key           *string                `protobuf:"bytes,4,opt,name=key,proto3,oneof" json:"key,omitempty"`   // the pause of this key; if neither is set: that of the queue
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1865,7 +1866,7 @@ func (x *CloseBreakerResponse) GetQueue() *Queue {
 	return nil
 }
 
-// SpreadQueueRequest says over which shards to spread a queue: either these shards, or as many as parts says.
+// SpreadQueueRequest is where to spread a queue: over these shards, or over as many as parts says.
 type SpreadQueueRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Queue  string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
@@ -2417,7 +2418,7 @@ func (x *GroupDeadRequest) GetPoisoned() bool {
 type GroupDeadResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Groups        []*DeadGroup           `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`    // largest first, at most 1,000
-	Partial       bool                   `protobuf:"varint,2,opt,name=partial,proto3" json:"partial,omitempty"` // there were more dead letters than one call reads
+	Partial       bool                   `protobuf:"varint,2,opt,name=partial,proto3" json:"partial,omitempty"` // there were more dead letters than one call reads: only the newest are counted
 	Missing       []*Missing             `protobuf:"bytes,3,rep,name=missing,proto3" json:"missing,omitempty"`  // shards and nodes whose part is missing, and why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

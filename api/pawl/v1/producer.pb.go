@@ -29,7 +29,7 @@ type Consistency int32
 const (
 	Consistency_CONSISTENCY_UNSPECIFIED  Consistency = 0 // read as linearizable
 	Consistency_CONSISTENCY_LINEARIZABLE Consistency = 1 // sees everything acknowledged before the call: reads from the leader
-	Consistency_CONSISTENCY_STALE        Consistency = 2 // reads from any replica, which may lag behind or be cut off from the others
+	Consistency_CONSISTENCY_STALE        Consistency = 2 // reads from any replica, which may lag behind or be cut off from the others; not with wait
 )
 
 // Enum value maps for Consistency.

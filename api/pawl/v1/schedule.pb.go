@@ -81,8 +81,8 @@ type Overlap int32
 
 const (
 	Overlap_OVERLAP_UNSPECIFIED Overlap = 0 // allow
-	Overlap_OVERLAP_ALLOW       Overlap = 1 // the default
-	Overlap_OVERLAP_SKIP        Overlap = 2
+	Overlap_OVERLAP_ALLOW       Overlap = 1 // the tick creates a task all the same
+	Overlap_OVERLAP_SKIP        Overlap = 2 // the tick is skipped
 )
 
 // Enum value maps for Overlap.

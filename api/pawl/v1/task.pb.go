@@ -487,7 +487,7 @@ type TaskSpec struct {
 	RequestId      *string                `protobuf:"bytes,10,opt,name=request_id,json=requestId,proto3,oneof" json:"request_id,omitempty"`               // a UUID; a retry returns the first task again, for at least 10 minutes
 	MaxAttempts    int32                  `protobuf:"varint,11,opt,name=max_attempts,json=maxAttempts,proto3" json:"max_attempts,omitempty"`              // default: the queue's
 	Retry          *RetryPolicy           `protobuf:"bytes,12,opt,name=retry,proto3" json:"retry,omitempty"`                                              // default: the queue's
-	Timeout        *durationpb.Duration   `protobuf:"bytes,13,opt,name=timeout,proto3" json:"timeout,omitempty"`                                          // of one run, above 0; default: the queue's
+	Timeout        *durationpb.Duration   `protobuf:"bytes,13,opt,name=timeout,proto3" json:"timeout,omitempty"`                                          // of one run, above 0 and at most 24h; default: the queue's
 	ExpiresIn      *durationpb.Duration   `protobuf:"bytes,14,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`                     // above 0; discarded unless started within this time
 	// How long it is kept once ended; 0: not at all, so a call that waits for its end may get not_found; default: the queue's for its end state.
 	Retention *durationpb.Duration `protobuf:"bytes,15,opt,name=retention,proto3" json:"retention,omitempty"`
@@ -691,7 +691,7 @@ func (x *TaskSpec) GetGroupId() string {
 	return ""
 }
 
-// Task is everything known about a task.
+// Task is everything known about a task. Lists leave out payload, result and checkpoint unless payloads are requested.
 type Task struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	TaskId            string                 `protobuf:"bytes,1,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
@@ -1422,7 +1422,7 @@ type Filter struct {
 	Q             *string                `protobuf:"bytes,10,opt,name=q,proto3,oneof" json:"q,omitempty"`                     // substring of the payload
 	Fingerprint   *string                `protobuf:"bytes,11,opt,name=fingerprint,proto3,oneof" json:"fingerprint,omitempty"` // of type and last error message, as in DeadGroup
 	Operation     *string                `protobuf:"bytes,12,opt,name=operation,proto3,oneof" json:"operation,omitempty"`     // id of the last operation that changed the task
-	Payload       []*PayloadField        `protobuf:"bytes,13,rep,name=payload,proto3" json:"payload,omitempty"`               // at most 8, all of which must match
+	Payload       []*PayloadField        `protobuf:"bytes,13,rep,name=payload,proto3" json:"payload,omitempty"`               // fields of a JSON payload and their values, as in customer.id:42; at most 8, all of which must match
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -186,7 +186,7 @@ func (x *QueueShare) GetWeight() int32 {
 type ClaimRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queues        []*QueueShare          `protobuf:"bytes,1,rep,name=queues,proto3" json:"queues,omitempty"`                           // at least one, at most 100
-	Order         Order                  `protobuf:"varint,2,opt,name=order,proto3,enum=pawl.v1.Order" json:"order,omitempty"`         // strict needs queues without weights
+	Order         Order                  `protobuf:"varint,2,opt,name=order,proto3,enum=pawl.v1.Order" json:"order,omitempty"`         // ORDER_STRICT needs queues without weights
 	Types         []string               `protobuf:"bytes,3,rep,name=types,proto3" json:"types,omitempty"`                             // only these; none: all; at most 1,000
 	Max           int32                  `protobuf:"varint,4,opt,name=max,proto3" json:"max,omitempty"`                                // maximum number of tasks: default 1, at most 1,000
 	MaxBytes      int64                  `protobuf:"varint,5,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`      // of the response, with headers and checkpoints; default 4 MiB. Claims fewer tasks to stay below it, but at least one
@@ -710,7 +710,7 @@ type FailRequest struct {
 	ClaimToken    string                 `protobuf:"bytes,2,opt,name=claim_token,json=claimToken,proto3" json:"claim_token,omitempty"` // of the claim
 	Error         *TaskError             `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
 	Outcome       FailOutcome            `protobuf:"varint,4,opt,name=outcome,proto3,enum=pawl.v1.FailOutcome" json:"outcome,omitempty"`
-	RetryIn       *durationpb.Duration   `protobuf:"bytes,5,opt,name=retry_in,json=retryIn,proto3" json:"retry_in,omitempty"` // instead of the backoff; with RETRY only
+	RetryIn       *durationpb.Duration   `protobuf:"bytes,5,opt,name=retry_in,json=retryIn,proto3" json:"retry_in,omitempty"` // instead of the backoff; with FAIL_OUTCOME_RETRY only
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

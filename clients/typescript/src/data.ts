@@ -344,7 +344,7 @@ export interface Breaker {
   minAttempts?: number;
   /** 1 s to 24 h; default 30 s. */
   hold?: Duration;
-  /** hold to 24 h; default 10 min, or hold. */
+  /** Between hold and 24 h; default: 10 min, or hold if that is longer. */
   maxHold?: Duration;
   /** 1 to 100; default 3. */
   probes?: number;

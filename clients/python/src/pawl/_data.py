@@ -336,7 +336,7 @@ class Breaker:
     hold: Seconds = 0.0
     """1 s to 24 h; default 30 s."""
     max_hold: Seconds = 0.0
-    """hold to 24 h; default 10 min, or hold."""
+    """Between hold and 24 h; default: 10 min, or hold if that is longer."""
     probes: int = 0
     """1 to 100; default 3."""
 

@@ -241,7 +241,7 @@ class AddTokenRequest(google.protobuf.message.Message):
 
     @property
     def roles(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
-        """at least one"""
+        """what the token may do; at least one"""
         pass
     @property
     def queues(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
@@ -719,7 +719,7 @@ class AddNamespaceRequest(google.protobuf.message.Message):
     NAME_FIELD_NUMBER: builtins.int
     QUOTAS_FIELD_NUMBER: builtins.int
     name: typing.Text
-    """a to z, 0 to 9, and - within it, up to 63"""
+    """up to 63 of a to z and 0 to 9, and - between them"""
 
     @property
     def quotas(self) -> global___Quotas:

@@ -17,7 +17,7 @@ class Breaker(google.protobuf.message.Message):
     attempts have ended within the window and at least failure_rate percent of them failed: tasks of the type are then held. After hold, it
     admits one task at a time as a probe. It closes after as many consecutive successes as probes says; a failed probe opens it again, each
     time for twice as long. Failures, timeouts and lost leases count as failures; released, snoozed, discarded, cancelled and poisoned
-    attempts do not count at all. In requests, a field that is missing or zero gets its default.
+    attempts do not count at all. In requests, a field that is unset has its default.
     """
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     OFF_FIELD_NUMBER: builtins.int
@@ -46,7 +46,7 @@ class Breaker(google.protobuf.message.Message):
         pass
     @property
     def max_hold(self) -> google.protobuf.duration_pb2.Duration:
-        """hold to 24h; default 10m, or hold"""
+        """between hold and 24h; default: 10m, or hold if that is longer"""
         pass
     probes: builtins.int
     """1 to 100; default 3"""

@@ -65,7 +65,7 @@ class Reason(google.protobuf.message.Message):
     """Reason is one thing that keeps a task from running, or says how a task is running or has ended. Fields that don't apply are absent."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     class Rate(google.protobuf.message.Message):
-        """Rate is as in QueueSettings."""
+        """Rate is a rate limit: tokens come back at this rate, and burst is how many there are at most."""
         DESCRIPTOR: google.protobuf.descriptor.Descriptor
         LIMIT_FIELD_NUMBER: builtins.int
         PERIOD_FIELD_NUMBER: builtins.int

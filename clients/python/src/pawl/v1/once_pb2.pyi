@@ -88,7 +88,7 @@ class BeginOnceResponse(google.protobuf.message.Message):
     RETRY_AFTER_FIELD_NUMBER: builtins.int
     state: global___OnceState.ValueType
     result: builtins.bytes
-    """if done: a JSON value, or empty"""
+    """if done: a JSON value; empty: it has none"""
 
     @property
     def kept_until(self) -> google.protobuf.timestamp_pb2.Timestamp:
@@ -203,7 +203,7 @@ class AbandonOnceRequest(google.protobuf.message.Message):
 global___AbandonOnceRequest = AbandonOnceRequest
 
 class AbandonOnceResponse(google.protobuf.message.Message):
-    """AbandonOnceResponse says that the key is free again."""
+    """AbandonOnceResponse is the state of the once key: an effect that is already recorded stays so."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     STATE_FIELD_NUMBER: builtins.int
     state: global___OnceState.ValueType

@@ -22,45 +22,45 @@ class _ActionEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTyp
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     ACTION_UNSPECIFIED: _Action.ValueType  # 0
     ACTION_REPLAY: _Action.ValueType  # 1
-    """retrying, discarded, dead, poisoned, cancelled; without states in the filter: dead"""
+    """tasks that are retrying, discarded, dead, poisoned or cancelled; dead only, if the filter has no states"""
 
     ACTION_CANCEL: _Action.ValueType  # 2
-    """scheduled, ready, claimed, retrying"""
+    """tasks that are scheduled, ready, claimed or retrying"""
 
     ACTION_DISCARD: _Action.ValueType  # 3
-    """scheduled, ready, retrying, dead, poisoned; dead letters are archived first"""
+    """tasks that are scheduled, ready, retrying, dead or poisoned; dead letters are archived first"""
 
     ACTION_MOVE: _Action.ValueType  # 4
-    """scheduled, ready, retrying"""
+    """tasks that are scheduled, ready or retrying"""
 
     ACTION_SET_PRIORITY: _Action.ValueType  # 5
-    """scheduled, ready, retrying"""
+    """tasks that are scheduled, ready or retrying"""
 
     ACTION_RUN_NOW: _Action.ValueType  # 6
-    """scheduled, retrying"""
+    """tasks that are scheduled or retrying"""
 
 class Action(_Action, metaclass=_ActionEnumTypeWrapper):
-    """Action is what an operation does to every task that its filter selects."""
+    """Action is what an operation does to every task that its filter selects and that is in one of the action's states."""
     pass
 
 ACTION_UNSPECIFIED: Action.ValueType  # 0
 ACTION_REPLAY: Action.ValueType  # 1
-"""retrying, discarded, dead, poisoned, cancelled; without states in the filter: dead"""
+"""tasks that are retrying, discarded, dead, poisoned or cancelled; dead only, if the filter has no states"""
 
 ACTION_CANCEL: Action.ValueType  # 2
-"""scheduled, ready, claimed, retrying"""
+"""tasks that are scheduled, ready, claimed or retrying"""
 
 ACTION_DISCARD: Action.ValueType  # 3
-"""scheduled, ready, retrying, dead, poisoned; dead letters are archived first"""
+"""tasks that are scheduled, ready, retrying, dead or poisoned; dead letters are archived first"""
 
 ACTION_MOVE: Action.ValueType  # 4
-"""scheduled, ready, retrying"""
+"""tasks that are scheduled, ready or retrying"""
 
 ACTION_SET_PRIORITY: Action.ValueType  # 5
-"""scheduled, ready, retrying"""
+"""tasks that are scheduled, ready or retrying"""
 
 ACTION_RUN_NOW: Action.ValueType  # 6
-"""scheduled, retrying"""
+"""tasks that are scheduled or retrying"""
 
 global___Action = Action
 

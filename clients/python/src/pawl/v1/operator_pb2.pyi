@@ -99,22 +99,23 @@ class _QueueOrderEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """by name"""
 
     QUEUE_ORDER_MOST: _QueueOrder.ValueType  # 1
-    """most dead, poisoned or ready tasks first, according to the trait, or else most unfinished tasks. One page, without a cursor"""
+    """most dead, poisoned or ready tasks first, according to the trait, or else most unfinished tasks"""
 
 class QueueOrder(_QueueOrder, metaclass=_QueueOrderEnumTypeWrapper):
+    """QueueOrder is the order of a list of queues. Only a list by name has more than one page."""
     pass
 
 QUEUE_ORDER_UNSPECIFIED: QueueOrder.ValueType  # 0
 """by name"""
 
 QUEUE_ORDER_MOST: QueueOrder.ValueType  # 1
-"""most dead, poisoned or ready tasks first, according to the trait, or else most unfinished tasks. One page, without a cursor"""
+"""most dead, poisoned or ready tasks first, according to the trait, or else most unfinished tasks"""
 
 global___QueueOrder = QueueOrder
 
 
 class QueueSettings(google.protobuf.message.Message):
-    """QueueSettings holds the settings of a queue. In responses every field has its effective value; in requests, a missing or zero field means
+    """QueueSettings holds the settings of a queue. In responses every field has its effective value; in requests, a field that is unset has
     the default.
     """
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -730,7 +731,7 @@ class PauseQueueRequest(google.protobuf.message.Message):
     """for the audit log"""
 
     type: typing.Text
-    """only tasks of this type, or:"""
+    """only tasks of this type; not with key"""
 
     key: typing.Text
     """only tasks of this key"""
@@ -775,7 +776,7 @@ class ResumeQueueRequest(google.protobuf.message.Message):
     """for the audit log"""
 
     type: typing.Text
-    """the pause of this type, or:"""
+    """the pause of this type; not with key"""
 
     key: typing.Text
     """the pause of this key; if neither is set: that of the queue"""
@@ -846,7 +847,7 @@ class CloseBreakerResponse(google.protobuf.message.Message):
 global___CloseBreakerResponse = CloseBreakerResponse
 
 class SpreadQueueRequest(google.protobuf.message.Message):
-    """SpreadQueueRequest says over which shards to spread a queue: either these shards, or as many as parts says."""
+    """SpreadQueueRequest is where to spread a queue: over these shards, or over as many as parts says."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     QUEUE_FIELD_NUMBER: builtins.int
     PARTS_FIELD_NUMBER: builtins.int
@@ -1075,7 +1076,7 @@ class GroupDeadResponse(google.protobuf.message.Message):
         """largest first, at most 1,000"""
         pass
     partial: builtins.bool
-    """there were more dead letters than one call reads"""
+    """there were more dead letters than one call reads: only the newest are counted"""
 
     @property
     def missing(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[pawl.v1.call_pb2.Missing]:

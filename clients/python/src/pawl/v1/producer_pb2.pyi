@@ -28,7 +28,7 @@ class _ConsistencyEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """sees everything acknowledged before the call: reads from the leader"""
 
     CONSISTENCY_STALE: _Consistency.ValueType  # 2
-    """reads from any replica, which may lag behind or be cut off from the others"""
+    """reads from any replica, which may lag behind or be cut off from the others; not with wait"""
 
 class Consistency(_Consistency, metaclass=_ConsistencyEnumTypeWrapper):
     """Consistency says how fresh a read must be."""
@@ -41,7 +41,7 @@ CONSISTENCY_LINEARIZABLE: Consistency.ValueType  # 1
 """sees everything acknowledged before the call: reads from the leader"""
 
 CONSISTENCY_STALE: Consistency.ValueType  # 2
-"""reads from any replica, which may lag behind or be cut off from the others"""
+"""reads from any replica, which may lag behind or be cut off from the others; not with wait"""
 
 global___Consistency = Consistency
 

@@ -61,9 +61,11 @@ class _OverlapEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     """allow"""
 
     OVERLAP_ALLOW: _Overlap.ValueType  # 1
-    """the default"""
+    """the tick creates a task all the same"""
 
     OVERLAP_SKIP: _Overlap.ValueType  # 2
+    """the tick is skipped"""
+
 class Overlap(_Overlap, metaclass=_OverlapEnumTypeWrapper):
     """Overlap says what happens to a tick while the task of an earlier tick has not ended."""
     pass
@@ -72,9 +74,11 @@ OVERLAP_UNSPECIFIED: Overlap.ValueType  # 0
 """allow"""
 
 OVERLAP_ALLOW: Overlap.ValueType  # 1
-"""the default"""
+"""the tick creates a task all the same"""
 
 OVERLAP_SKIP: Overlap.ValueType  # 2
+"""the tick is skipped"""
+
 global___Overlap = Overlap
 
 

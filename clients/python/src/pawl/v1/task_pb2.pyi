@@ -399,7 +399,7 @@ class TaskSpec(google.protobuf.message.Message):
         pass
     @property
     def timeout(self) -> google.protobuf.duration_pb2.Duration:
-        """of one run, above 0; default: the queue's"""
+        """of one run, above 0 and at most 24h; default: the queue's"""
         pass
     @property
     def expires_in(self) -> google.protobuf.duration_pb2.Duration:
@@ -477,7 +477,7 @@ class TaskSpec(google.protobuf.message.Message):
 global___TaskSpec = TaskSpec
 
 class Task(google.protobuf.message.Message):
-    """Task is everything known about a task."""
+    """Task is everything known about a task. Lists leave out payload, result and checkpoint unless payloads are requested."""
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
     class HeadersEntry(google.protobuf.message.Message):
         DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -870,7 +870,7 @@ class Filter(google.protobuf.message.Message):
 
     @property
     def payload(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PayloadField]:
-        """at most 8, all of which must match"""
+        """fields of a JSON payload and their values, as in customer.id:42; at most 8, all of which must match"""
         pass
     def __init__(self,
         *,

@@ -123,7 +123,7 @@ class ClaimRequest(google.protobuf.message.Message):
         """at least one, at most 100"""
         pass
     order: global___Order.ValueType
-    """strict needs queues without weights"""
+    """ORDER_STRICT needs queues without weights"""
 
     @property
     def types(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[typing.Text]:
@@ -362,7 +362,7 @@ class FailRequest(google.protobuf.message.Message):
     outcome: global___FailOutcome.ValueType
     @property
     def retry_in(self) -> google.protobuf.duration_pb2.Duration:
-        """instead of the backoff; with RETRY only"""
+        """instead of the backoff; with FAIL_OUTCOME_RETRY only"""
         pass
     def __init__(self,
         *,

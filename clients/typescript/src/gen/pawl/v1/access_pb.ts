@@ -316,7 +316,7 @@ export type AddTokenRequest = Message<"pawl.v1.AddTokenRequest"> & {
   name: string;
 
   /**
-   * at least one
+   * what the token may do; at least one
    *
    * @generated from field: repeated string roles = 2;
    */
@@ -958,7 +958,7 @@ export const ListNamespacesResponseSchema: GenMessage<ListNamespacesResponse> = 
  */
 export type AddNamespaceRequest = Message<"pawl.v1.AddNamespaceRequest"> & {
   /**
-   * a to z, 0 to 9, and - within it, up to 63
+   * up to 63 of a to z and 0 to 9, and - between them
    *
    * @generated from field: string name = 1;
    */

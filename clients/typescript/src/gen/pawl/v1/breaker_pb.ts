@@ -19,7 +19,7 @@ export const file_pawl_v1_breaker: GenFile = /*@__PURE__*/
  * attempts have ended within the window and at least failure_rate percent of them failed: tasks of the type are then held. After hold, it
  * admits one task at a time as a probe. It closes after as many consecutive successes as probes says; a failed probe opens it again, each
  * time for twice as long. Failures, timeouts and lost leases count as failures; released, snoozed, discarded, cancelled and poisoned
- * attempts do not count at all. In requests, a field that is missing or zero gets its default.
+ * attempts do not count at all. In requests, a field that is unset has its default.
  *
  * @generated from message pawl.v1.Breaker
  */
@@ -60,7 +60,7 @@ export type Breaker = Message<"pawl.v1.Breaker"> & {
   hold?: Duration | undefined;
 
   /**
-   * hold to 24h; default 10m, or hold
+   * between hold and 24h; default: 10m, or hold if that is longer
    *
    * @generated from field: google.protobuf.Duration max_hold = 6;
    */

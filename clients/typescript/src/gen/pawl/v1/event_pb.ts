@@ -62,7 +62,7 @@ export type WatchEventsRequest = Message<"pawl.v1.WatchEventsRequest"> & {
   /**
    * Asks only to be told that something happened: instead of events, each shard sends one of kind "changed", at most once per digest (100ms
    * to 10s). It costs next to nothing, however much happens. It can't be combined with a position to start from: a stream that is
-   * reopened may have missed something. Unset: send the events themselves.
+   * reopened may have missed something. If it is unset, the events themselves are sent.
    *
    * @generated from field: google.protobuf.Duration digest = 6;
    */

@@ -217,7 +217,7 @@ export const ReasonSchema: GenMessage<Reason> = /*@__PURE__*/
   messageDesc(file_pawl_v1_explain, 2);
 
 /**
- * Rate is as in QueueSettings.
+ * Rate is a rate limit: tokens come back at this rate, and burst is how many there are at most.
  *
  * @generated from message pawl.v1.Reason.Rate
  */

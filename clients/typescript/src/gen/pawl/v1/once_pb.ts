@@ -59,7 +59,7 @@ export type BeginOnceResponse = Message<"pawl.v1.BeginOnceResponse"> & {
   state: OnceState;
 
   /**
-   * if done: a JSON value, or empty
+   * if done: a JSON value; empty: it has none
    *
    * @generated from field: bytes result = 2;
    */
@@ -223,7 +223,7 @@ export const AbandonOnceRequestSchema: GenMessage<AbandonOnceRequest> = /*@__PUR
   messageDesc(file_pawl_v1_once, 5);
 
 /**
- * AbandonOnceResponse says that the key is free again.
+ * AbandonOnceResponse is the state of the once key: an effect that is already recorded stays so.
  *
  * @generated from message pawl.v1.AbandonOnceResponse
  */

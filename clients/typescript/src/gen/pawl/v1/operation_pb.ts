@@ -690,7 +690,7 @@ export const AbortOperationResponseSchema: GenMessage<AbortOperationResponse> = 
   messageDesc(file_pawl_v1_operation, 19);
 
 /**
- * Action is what an operation does to every task that its filter selects.
+ * Action is what an operation does to every task that its filter selects and that is in one of the action's states.
  *
  * @generated from enum pawl.v1.Action
  */
@@ -701,42 +701,42 @@ export enum Action {
   UNSPECIFIED = 0,
 
   /**
-   * retrying, discarded, dead, poisoned, cancelled; without states in the filter: dead
+   * tasks that are retrying, discarded, dead, poisoned or cancelled; dead only, if the filter has no states
    *
    * @generated from enum value: ACTION_REPLAY = 1;
    */
   REPLAY = 1,
 
   /**
-   * scheduled, ready, claimed, retrying
+   * tasks that are scheduled, ready, claimed or retrying
    *
    * @generated from enum value: ACTION_CANCEL = 2;
    */
   CANCEL = 2,
 
   /**
-   * scheduled, ready, retrying, dead, poisoned; dead letters are archived first
+   * tasks that are scheduled, ready, retrying, dead or poisoned; dead letters are archived first
    *
    * @generated from enum value: ACTION_DISCARD = 3;
    */
   DISCARD = 3,
 
   /**
-   * scheduled, ready, retrying
+   * tasks that are scheduled, ready or retrying
    *
    * @generated from enum value: ACTION_MOVE = 4;
    */
   MOVE = 4,
 
   /**
-   * scheduled, ready, retrying
+   * tasks that are scheduled, ready or retrying
    *
    * @generated from enum value: ACTION_SET_PRIORITY = 5;
    */
   SET_PRIORITY = 5,
 
   /**
-   * scheduled, retrying
+   * tasks that are scheduled or retrying
    *
    * @generated from enum value: ACTION_RUN_NOW = 6;
    */

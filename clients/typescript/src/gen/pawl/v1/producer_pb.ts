@@ -556,7 +556,7 @@ export enum Consistency {
   LINEARIZABLE = 1,
 
   /**
-   * reads from any replica, which may lag behind or be cut off from the others
+   * reads from any replica, which may lag behind or be cut off from the others; not with wait
    *
    * @generated from enum value: CONSISTENCY_STALE = 2;
    */

@@ -704,13 +704,15 @@ export enum Overlap {
   UNSPECIFIED = 0,
 
   /**
-   * the default
+   * the tick creates a task all the same
    *
    * @generated from enum value: OVERLAP_ALLOW = 1;
    */
   ALLOW = 1,
 
   /**
+   * the tick is skipped
+   *
    * @generated from enum value: OVERLAP_SKIP = 2;
    */
   SKIP = 2,

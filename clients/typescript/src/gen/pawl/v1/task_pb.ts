@@ -183,7 +183,7 @@ export type TaskSpec = Message<"pawl.v1.TaskSpec"> & {
   retry?: RetryPolicy | undefined;
 
   /**
-   * of one run, above 0; default: the queue's
+   * of one run, above 0 and at most 24h; default: the queue's
    *
    * @generated from field: google.protobuf.Duration timeout = 13;
    */
@@ -262,7 +262,7 @@ export const TaskSpecSchema: GenMessage<TaskSpec> = /*@__PURE__*/
   messageDesc(file_pawl_v1_task, 2);
 
 /**
- * Task is everything known about a task.
+ * Task is everything known about a task. Lists leave out payload, result and checkpoint unless payloads are requested.
  *
  * @generated from message pawl.v1.Task
  */
@@ -806,7 +806,7 @@ export type Filter = Message<"pawl.v1.Filter"> & {
   operation?: string | undefined;
 
   /**
-   * at most 8, all of which must match
+   * fields of a JSON payload and their values, as in customer.id:42; at most 8, all of which must match
    *
    * @generated from field: repeated pawl.v1.PayloadField payload = 13;
    */

@@ -61,7 +61,7 @@ export type ClaimRequest = Message<"pawl.v1.ClaimRequest"> & {
   queues: QueueShare[];
 
   /**
-   * strict needs queues without weights
+   * ORDER_STRICT needs queues without weights
    *
    * @generated from field: pawl.v1.Order order = 2;
    */
@@ -396,7 +396,7 @@ export type FailRequest = Message<"pawl.v1.FailRequest"> & {
   outcome: FailOutcome;
 
   /**
-   * instead of the backoff; with RETRY only
+   * instead of the backoff; with FAIL_OUTCOME_RETRY only
    *
    * @generated from field: google.protobuf.Duration retry_in = 5;
    */
