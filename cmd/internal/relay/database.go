@@ -56,6 +56,19 @@ func open(file string) (*database, error) {
 	return d, nil
 }
 
+// openBox opens the outbox in the database of a DSN file. Close the database afterwards.
+func openBox(ctx context.Context, file string) (*outbox.Outbox, *database, error) {
+	db, err := open(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	box, err := outbox.Open(ctx, db.DB, db.dialect)
+	if err != nil {
+		return nil, nil, errors.Join(err, db.Close())
+	}
+	return box, db, nil
+}
+
 func readDSN(path string) (string, error) {
 	dsn, err := cli.ReadSecret(path, maxDSNFile)
 	if err != nil {

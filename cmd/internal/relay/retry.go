@@ -38,15 +38,11 @@ cause, on the server or in the column task of pawl_outbox_dead.`,
 			case all == (len(seqs) > 0):
 				return cli.Usage("give the numbers of rows, or --all")
 			}
-			db, err := open(file)
+			box, db, err := openBox(cmd.Context(), file)
 			if err != nil {
 				return err
 			}
 			defer db.Close()
-			box, err := outbox.Open(cmd.Context(), db.DB, db.dialect)
-			if err != nil {
-				return err
-			}
 			v := retryView{}
 			if all {
 				v.Rows, err = retryAll(cmd.Context(), box)

@@ -42,15 +42,11 @@ and which relay is active. This reads the database, not the server.`,
 		Example: `  pawl-outbox status --dsn-file shop.dsn
   pawl-outbox status --dsn-file shop.dsn -o json | jq .dead`,
 		RunE: a.Run(func(cmd *cobra.Command, _ []string) error {
-			db, err := open(file)
+			box, db, err := openBox(cmd.Context(), file)
 			if err != nil {
 				return err
 			}
 			defer db.Close()
-			box, err := outbox.Open(cmd.Context(), db.DB, db.dialect)
-			if err != nil {
-				return err
-			}
 			s, err := box.Status(cmd.Context(), dead)
 			if err != nil {
 				return cli.AsUsage(err)
