@@ -32,10 +32,10 @@ func TestMemoryOfLargeRequests(t *testing.T) {
 		n     int
 		sends func(t *testing.T, addr string) func() error
 	}{
-		{"gRPC, packed", 20, func(t *testing.T, addr string) func() error { return largeRPC(t, addr, grpc.UseCompressor(gzip.Name)) }},
-		{"gRPC", 20, func(t *testing.T, addr string) func() error { return largeRPC(t, addr) }},
-		{"REST", 20, func(t *testing.T, addr string) func() error { return largeREST(t, addr, false) }},
-		{"REST, chunked", 20, func(t *testing.T, addr string) func() error { return largeREST(t, addr, true) }},
+		{"gRPC, packed", 40, func(t *testing.T, addr string) func() error { return largeRPC(t, addr, grpc.UseCompressor(gzip.Name)) }},
+		{"gRPC", 40, func(t *testing.T, addr string) func() error { return largeRPC(t, addr) }},
+		{"REST", 40, func(t *testing.T, addr string) func() error { return largeREST(t, addr, false) }},
+		{"REST, chunked", 40, func(t *testing.T, addr string) func() error { return largeREST(t, addr, true) }},
 		{"gRPC, of empty tasks", 8, manyEmpty},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -21,9 +21,10 @@ import (
 type browser struct {
 	t      testing.TB
 	out    *os.File
-	silent bool   // it once failed to answer
-	opened int    // pages so far
-	end    func() // stops it
+	silent bool          // it once failed to answer, or has ended
+	opened int           // pages so far
+	end    func()        // stops it
+	gone   chan struct{} // closed when it has ended
 
 	writing  sync.Mutex // to out
 	mu       sync.Mutex // guards what follows
@@ -152,7 +153,7 @@ func start(t testing.TB, path string) *browser {
 	cmd.ExtraFiles = []*os.File{fromUs, toUs} // 3 and 4
 	must(t, cmd.Start())
 	_, _ = fromUs.Close(), toUs.Close()
-	b := &browser{out: out, waiting: map[int]chan answer{}, loaded: make(chan struct{}, 16)}
+	b := &browser{out: out, waiting: map[int]chan answer{}, loaded: make(chan struct{}, 16), gone: make(chan struct{})}
 	b.end = func() {
 		if b.silent || b.try("Browser.close", nil, nil) != nil {
 			_ = cmd.Process.Kill()
@@ -174,6 +175,7 @@ func must(t testing.TB, err error) {
 
 // listen returns when Chromium ends.
 func (b *browser) listen(in *os.File) {
+	defer close(b.gone)
 	r := bufio.NewReaderSize(in, 1<<20)
 	for {
 		line, err := r.ReadBytes(0)
@@ -247,15 +249,20 @@ func (b *browser) try(method string, params map[string]any, result any) error {
 	data, err := json.Marshal(msg)
 	if err == nil {
 		b.writing.Lock() // not mu, which listen needs to read on: Chromium reads no more while it can't write
+		_ = b.out.SetWriteDeadline(time.Now().Add(browserTime))
 		_, err = b.out.Write(append(data, 0))
 		b.writing.Unlock()
 	}
 	if err != nil {
+		b.silent = true
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), browserTime)
 	defer cancel()
 	select {
+	case <-b.gone:
+		b.silent = true
+		return errors.New(method + ": Chromium has ended")
 	case a := <-c:
 		if a.Error != nil {
 			return errors.New(method + ": " + a.Error.Message)

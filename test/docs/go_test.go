@@ -22,7 +22,7 @@ import (
 
 // TestGoPrograms: programs in the pages are formatted, and vet accepts them; tests among them pass, all in one package.
 func TestGoPrograms(t *testing.T) {
-	dir, tests := t.TempDir(), map[string]string{}
+	dir, tests, declared := t.TempDir(), map[string]string{}, 0
 	for _, page := range pages(t) {
 		for _, b := range blocksOf(t, page) {
 			if b.lang != "go" || !isProgram(b) {
@@ -34,13 +34,15 @@ func TestGoPrograms(t *testing.T) {
 			name := strings.NewReplacer("/", "_", ":", "_").Replace(b.String()) + "_test.go"
 			vet(t, b, write(t, dir, name, b.text))
 			if _, rest, _ := strings.Cut(b.text, "\n"); strings.Contains(rest, "\nfunc Test") {
+				declared += strings.Count(rest, "\nfunc Test")
 				tests[name] = write(t, dir, "tests_"+name, "package page_test\n"+rest)
 			}
 		}
 	}
-	args := []string{"test", "-vet", "off", "-count", "1", "-ldflags", "-s -w", "-overlay", overlay(t, dir, tests), "./testdata/page"}
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil { // #nosec G204 -- files of ours
-		t.Errorf("go %q: %v: %s", args, err, out)
+	args := []string{"test", "-v", "-vet", "off", "-count", "1", "-ldflags", "-s -w", "-overlay", overlay(t, dir, tests), "./testdata/page"}
+	out, err := exec.Command("go", args...).CombinedOutput() // #nosec G204 -- files of ours
+	if passed := strings.Count("\n"+string(out), "\n--- PASS: "); err != nil || declared == 0 || passed != declared {
+		t.Errorf("go %q: %d of %d tests passed: %v: %s", args, passed, declared, err, out)
 	}
 }
 
