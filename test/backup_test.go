@@ -3,6 +3,7 @@ package test
 import (
 	"crypto/rand"
 	"fmt"
+	mathrand "math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -203,10 +204,10 @@ func TestRestoreWithoutInodes(t *testing.T) {
 	s.data = filepath.Join(d.path, "data")
 
 	failed, step := 0, 2
-	if long {
+	if long() {
 		step = 1
 	}
-	for inodes := 3; !t.Failed(); inodes += step { // two directories and the lock
+	for inodes := 3 + mathrand.IntN(step); !t.Failed(); inodes += step { // two directories and the lock
 		d.limit(inodes)
 		cmd := command(t, "restore", file, "--data", s.data)
 		if cmd.Run() == nil {

@@ -45,7 +45,7 @@ func TestClusterDamage(t *testing.T) {
 		damage := damages[round%len(damages)]
 		n := c.victim()
 		idle := func() {}
-		if long && round%2 == 0 {
+		if long() && round%2 == 0 {
 			idle = keepBusy(t)
 		}
 		watched := c.watchVoters()

@@ -84,8 +84,8 @@ func count(t *testing.T, env string, n int) int {
 	return n
 }
 
-// long is set for a run in full (make soak): otherwise some tests try a sample.
-var long = os.Getenv("PAWL_LONG") != ""
+// long reports whether this is a run in full (make soak): otherwise some tests try a sample.
+func long() bool { return os.Getenv("PAWL_LONG") != "" }
 
 // budget compares a duration with what we promise. Timing fails a test only if PAWL_BUDGETS is set: the machine may be busy otherwise.
 func budget(t testing.TB, what string, took, limit time.Duration) {

@@ -479,7 +479,7 @@ func eachFault(t *testing.T, test func(t *testing.T, s *faultyNode, fault string
 		fail func(*faultyNode, uint32) func()
 	}{{"slow", (*faultyNode).slow}, {"no leader", (*faultyNode).stopLeader}, {"hang", (*faultyNode).hang}} {
 		for faulty := range uint32(bulkheadShards + 1) {
-			if faulty == bulkheadShards && !long || testing.Short() && faulty != uint32(raced) {
+			if faulty == bulkheadShards && !long() || testing.Short() && faulty != uint32(raced) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s %d", f.name, faulty), func(t *testing.T) {

@@ -586,9 +586,6 @@ var damages = map[string]func(t *testing.T, dir, state string){
 	"all but the map":            func(t *testing.T, dir, _ string) { lose(t, dir, "[^c]*") },
 }
 
-// alsoAlone are the damages of which TestDamagedLog and TestDamagedState see that a node alone finds them.
-var alsoAlone = []string{"marks are missing", "state is missing", "state is empty", "list of tables", "name of the list of tables"}
-
 // lose deletes what matches a pattern in a directory, or the directory.
 func lose(t *testing.T, dir, pattern string) {
 	t.Helper()
@@ -630,9 +627,6 @@ func TestDamagedMemberIsRefilled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if testing.Short() && name != "tables" && name != "logs are missing" {
 				t.Skip("the others take the same way")
-			}
-			if !long && slices.Contains(alsoAlone, name) {
-				t.Skip("TestDamagedLog and TestDamagedState see that it is found, and the others what follows")
 			}
 			synctest.Test(t, func(t *testing.T) {
 				w := newNetwork(t)

@@ -83,7 +83,8 @@ type walk struct {
 	// fresh reports whether a node that is not refused starts in a directory in which the command has not begun.
 	fresh func(id datadir.Identity) bool
 
-	stride     int             // between the operations of a kind that fail; 4 times that without long. Power is lost at each
+	stride     int             // between the operations of a kind that fail; 4 times that without long
+	sample     int             // of the operations that fail, and of what is kept at a crash
 	operations []errorfs.Op    // of the command
 	seen       map[uint64]bool // what interruptions have left that was checked
 
@@ -163,18 +164,19 @@ func (w *walk) check(disk *vfs.MemFS) error {
 	return nil
 }
 
-// crashes loses power before each operation. What was not synced is kept to 0, 50 and 100 % in turn; with long, each time to all three.
+// crashes loses power before each operation. What was not synced is kept to 0, 50 or 100 %, at random; with long, to each of the three.
 // In short runs power is lost before every fortieth operation.
 func (w *walk) crashes() {
-	disk := clone(w.before, 100, 0)
+	disk, random := clone(w.before, 100, 0), rand.New(rand.NewPCG(uint64(w.sample), 1))
 	var first error // reported when the command has ended: nobody else could end it
 	err := w.run(walked(disk, func(n int, op errorfs.Op) error {
 		w.operations = append(w.operations, op)
+		kept := random.IntN(3)
 		for i, unsynced := range []int{0, 50, 100} {
 			if first != nil {
 				break
 			}
-			if !long && (n+i)%3 > 0 || testing.Short() && n%40 != 1 {
+			if !long() && i != kept || testing.Short() && n%40 != 1 {
 				continue
 			}
 			if err := w.check(clone(disk, unsynced, n)); err != nil {
@@ -212,24 +214,36 @@ func fingerprint(disk *vfs.MemFS) uint64 {
 	return sum.Sum64()
 }
 
-// failures makes each operation fail: with EIO that operation alone, with ENOSPC all that need room from there on. In
-// short runs the first of each kind fails: that shows races.
-func (w *walk) failures() {
+// sampled returns the operations that are to fail: of each kind the first, the last, and a sample. In short runs the first of each kind
+// fails: that shows races.
+func (w *walk) sampled() []int {
 	stride := w.stride
-	switch {
-	case testing.Short():
-		stride = len(w.operations)
-	case !long:
+	if !long() {
 		stride *= 4
 	}
-	for _, cause := range []syscall.Errno{syscall.EIO, syscall.ENOSPC} {
-		nth := map[errorfs.OpKind]int{}
-		for k, op := range w.operations {
-			again := k > 0 && op.Kind == w.operations[k-1].Kind && op.Path == w.operations[k-1].Path
-			if again || cause == syscall.ENOSPC && !needsRoom(op.Kind) {
-				continue
+	byKind := map[errorfs.OpKind][]int{}
+	for k, op := range w.operations {
+		if k == 0 || op.Kind != w.operations[k-1].Kind || op.Path != w.operations[k-1].Path {
+			byKind[op.Kind] = append(byKind[op.Kind], k)
+		}
+	}
+	var all []int
+	for _, of := range byKind {
+		for i, k := range of {
+			if i == 0 || !testing.Short() && (i == len(of)-1 || i%stride == w.sample%stride) {
+				all = append(all, k)
 			}
-			if nth[op.Kind]++; (nth[op.Kind]-1)%stride > 0 {
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// failures makes operations fail: with EIO that operation alone, with ENOSPC all that need room from there on.
+func (w *walk) failures() {
+	for _, cause := range []syscall.Errno{syscall.EIO, syscall.ENOSPC} {
+		for _, k := range w.sampled() {
+			if cause == syscall.ENOSPC && !needsRoom(w.operations[k].Kind) {
 				continue
 			}
 			disk, hit := clone(w.before, 100, 0), errorfs.Op{}
@@ -276,7 +290,7 @@ func needsRoom(k errorfs.OpKind) bool {
 // all interrupts the command in all ways.
 func (w *walk) all() {
 	w.t.Helper()
-	w.seen = map[uint64]bool{}
+	w.seen, w.sample = map[uint64]bool{}, sample(w.t, 1<<16)
 	done := clone(w.before, 100, 0)
 	err := w.run(done)
 	if err == nil {
