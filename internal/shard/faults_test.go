@@ -204,7 +204,7 @@ func TestFiveReplicas(t *testing.T) {
 // seenBy returns what that many seeds must have seen: a few can't see everything.
 func seenBy(seeds int) []string {
 	switch n := seedCount(seeds); {
-	case n < 8:
+	case n < 4:
 		return nil
 	case n < rareSeeds:
 		return whatHappens

@@ -66,6 +66,7 @@ func TestKeysWhileSlotsMove(t *testing.T) {
 			}
 		})
 	}
+	t.Logf("seen: %v", seen)
 	for _, what := range []string{"tick", "follow-up", "member", "trigger", "move of slots", "task that waits behind another",
 		"duplicate by idempotency key", "replay", "operation", "keys in different slots", "move of slots, at once", "follow-up, at once",
 		"pause"} {
